@@ -6,7 +6,9 @@
 # builds without, -DRUBATO_CUDA=/usr/local/cuda with that one.
 set(RUBATO_CUDA AUTO CACHE STRING "AUTO, OFF, or the folder of a CUDA 13 toolkit")
 set(RUBATO_CUDA_KIT "")
-set(RUBATO_CUDA_MAJOR 13)  # older compilers do not know all our architectures; programs look up cuBLAS of this one
+# Older compilers do not know all our architectures; programs look up cuBLAS of this one, and want a driver for it
+# (kDriverLeast in tools/localnode/gpus.h).
+set(RUBATO_CUDA_MAJOR 13)
 set(cuda_missing "scripts/setup cuda brings its compiler")
 # Which `scripts/setup cuda` touches: builds that were configured before look again.
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/scripts/build-cuda)

@@ -11,6 +11,7 @@ namespace {
 // document again and again. The API server has the same two kinds of bound.
 constexpr std::size_t kOperationsMax = 10'000;
 constexpr std::size_t kCopiedNodesMax = 1'000'000;
+constexpr std::size_t kNodeBytes = 16;  // so much text counts as a node more
 constexpr std::size_t kDepthMax = 64;
 
 // "/a~1b/0" to {"a/b", "0"}; empty optional when it is no pointer.
@@ -50,8 +51,9 @@ const Value* child(const Value& value, const std::string& key) {
 
 // Counts nodes up to `nodes_max` and measures depth; false when a bound is passed.
 bool within(const Value& value, std::size_t depth_left, std::size_t& nodes_left) {
-  if (nodes_left == 0) return false;
-  --nodes_left;
+  const std::size_t nodes = 1 + value.string_view_or("").size() / kNodeBytes;
+  if (nodes_left < nodes) return false;
+  nodes_left -= nodes;
   if (!value.is_array() && !value.is_object()) return true;
   if (depth_left == 0) return false;
   for (const Value& item : value.items()) {

@@ -24,6 +24,8 @@ enum class Bug {
   kOverLimit,        // a job grows beyond its queue's limit
   kUnexplained,      // verdicts are not told
   kForgetRescales,   // a new leader does not count what those before it decided
+  kStaleStatus,      // what a worker said before an abort counts as its answer
+  kStepsAlone,       // steps are compared, and not the digests of states and checkpoints
   // Of workers:
   kStaleRank,        // a recovery leaves a member with the rank it had
   kKeepSums,         // accumulators are not cleared for a new round
@@ -37,6 +39,7 @@ enum class Bug {
   kFinishUnwritten,  // rank 0 has finished before its last checkpoint is written
   kUnsynced,         // checkpoints are named before they are synced
   kPruneNewest,      // the oldest checkpoints are kept
+  kUnsettled,        // an abort is answered before what is in hand has ended
   // Of links between workers:
   kRingCopies,      // with more than two members the last part of a sum is copied, not added
   kRingPieceTwice,  // a segment that comes in pieces is added at its beginning each time
@@ -46,6 +49,23 @@ enum class Bug {
   kHubOldLink,      // a link of an earlier generation is taken for one of this
   kHubUnfenced,     // a hello below the fence is accepted
   kAbortRingOnly,   // an abort does not end votes that travel by the tree
+  // What was once so (docs/reliability.md, "Promises"; tests/sim/planted_rows.cc):
+  kAnyoneEnds,        // what is for good for one worker ends the job
+  kJudgeUnheard,      // silence is judged before all that arrived is taken down
+  kDamageIsFinal,     // a damaged checkpoint is not set aside
+  kOldAllocation,     // a new leader's pods are made after any allocation
+  kNobodyRises,       // a newcomer that refuses the recorded generation refuses it for ever
+  kStepsWait,         // a checkpoint that is due waits for the one before
+  kOneDonor,          // all newcomers follow one member
+  kNoOwner,           // nobody asks whose checkpoints are on a path
+  kOneTry,            // the last checkpoint is tried once
+  kLeaseAlone,        // a leader's epoch is above those of Leases alone
+  kAnyGrace,          // a stop takes two minutes whatever the grace period is
+  kLookOnce,          // what was on disk when a worker was configured is there
+  kRestartUnreached,  // whom the largest set does not reach is restarted
+  kAttemptsUnsaved,   // attempts at the open step are not taken from the checkpoint
+  kAnyGeneration,     // any generation that a worker names is followed
+  kForgetRecomputed,  // steps that are computed again are not on record
 };
 
 #ifdef RUBATO_PLANTED_BUGS

@@ -46,6 +46,9 @@ class Filling {
   Gpus filled(QueueIndex queue) const { return of_[queue].filled; }
 
  private:
+  // The less, the sooner it is served: whether the next one would be beyond what it is guaranteed,
+  // and what it has by its weight.
+  using Claim = std::tuple<bool, double>;
   struct OfQueue {
     std::vector<JobIndex> waiting;  // its own jobs, in order
     std::size_t at = 0;             // of the next one
@@ -54,6 +57,7 @@ class Filling {
     Gpus filled = 0;               // its parts included
     Gpus own = 0;                  // of its own jobs
     std::optional<JobIndex> next;  // of its own, or of a part
+    Claim claim;                   // while there is a next one
   };
 
   std::tuple<std::int64_t, double, const JobId&> key(JobIndex j) const {
@@ -83,14 +87,14 @@ class Filling {
     OfQueue& of = of_[queue];
     const std::optional<QueueIndex> part = first_of(of.parts);
     of.next = part ? of_[*part].next : std::nullopt;
-    if (of.at == of.waiting.size()) return;
     // Jobs of its own: weight 1, nothing guaranteed; before parts that have as little.
-    if (!part || std::tuple(true, static_cast<double>(of.own)) <= claim(*part))
+    if (of.at < of.waiting.size() &&
+        (!part || Claim(true, static_cast<double>(of.own)) <= of_[*part].claim))
       of.next = of.waiting[of.at];
+    if (of.next) of.claim = claim_of(queue);
   }
 
-  // The less, the sooner it is served.
-  std::tuple<bool, double> claim(QueueIndex queue) const {
+  Claim claim_of(QueueIndex queue) const {
     const OfQueue& of = of_[queue];
     const Queue* said = problem_.queue(queue);  // null: it was deleted, and jobs of it run
     const double weight = said == nullptr ? 1 : said->weight;
@@ -102,7 +106,7 @@ class Filling {
   std::optional<QueueIndex> first_of(const std::vector<QueueIndex>& queues) const {
     std::optional<QueueIndex> first;
     for (const QueueIndex queue : queues)
-      if (of_[queue].next && (!first || claim(queue) < claim(*first))) first = queue;
+      if (of_[queue].next && (!first || of_[queue].claim < of_[*first].claim)) first = queue;
     return first;
   }
 

@@ -1,5 +1,8 @@
 #include "apiserver/front/message.h"
 
+#include <algorithm>
+#include <charconv>
+
 namespace rubato::apiserver {
 namespace {
 
@@ -39,8 +42,21 @@ std::string Request::param(std::string_view name) const {
 }
 
 bool Request::flag(std::string_view name) const {
-  const std::string value = param(name);
-  return value == "true" || value == "1" || value == "True";
+  const auto found = std::ranges::find(query, name, &std::pair<std::string, std::string>::first);
+  if (found == query.end()) return false;
+  const std::string& value = found->second;
+  return value != "false" && value != "False" && value != "0";
+}
+
+kube::Answer<std::int64_t> Request::integer(std::string_view name, std::int64_t otherwise) const {
+  const std::string text = param(name);
+  if (text.empty()) return otherwise;
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error == std::errc() && end == text.data() + text.size()) return number;
+  return kube::api_error::bad_request(
+      "strconv.ParseInt: parsing " + json::dump(json::Value(text)) + ": " +
+      (error == std::errc::result_out_of_range ? "value out of range" : "invalid syntax"));
 }
 
 Status parse_target(std::string_view target, Request& request) {

@@ -26,7 +26,10 @@ struct Request {
 
   // The first value, or "".
   std::string param(std::string_view name) const;
-  bool flag(std::string_view name) const;  // "true" or "1"
+  // It is there, and neither "false" nor "0".
+  bool flag(std::string_view name) const;
+  // `otherwise` when it is not there; 400 when it is no number.
+  kube::Answer<std::int64_t> integer(std::string_view name, std::int64_t otherwise) const;
   std::string raw_query;
 };
 

@@ -4,8 +4,7 @@
 #include "apiserver/front/table.h"
 #include "apiserver/memory/object_meta.h"
 #include "apiserver/memory/pod.h"
-
-#include <charconv>
+#include "apiserver/memory/shape.h"
 
 namespace rubato::apiserver {
 namespace {
@@ -15,12 +14,6 @@ using kube::Answer;
 
 constexpr std::chrono::seconds kWatchDefault{45 * 60};  // when the client names no timeout
 constexpr std::chrono::seconds kWatchMax{24 * 3600};
-
-std::int64_t number(const std::string& text, std::int64_t otherwise) {
-  std::int64_t out = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
-  return error == std::errc() && end == text.data() + text.size() ? out : otherwise;
-}
 
 bool wants_table(const Request& request) {
   return request.accept.find("as=Table") != std::string::npos;
@@ -35,28 +28,56 @@ Value partial(const Value& object) {
                         {"metadata", object["metadata"]}});
 }
 
-Answer<kube::WriteOptions> write_options(const Request& request, const std::string& subresource) {
+kube::ApiError bad_options(const char* kind, const std::vector<kube::FieldError>& errors) {
+  return kube::api_error::invalid({"meta.k8s.io", "v1", "options", kind, false}, "", errors);
+}
+
+Value all_of(const Request& request, const char* name) {
+  Value values = Value::array();
+  for (const auto& [key, value] : request.query)
+    if (key == name) values.push_back(value);
+  return values;
+}
+
+void check_dry_run(const Value& words, std::vector<kube::FieldError>& errors) {
+  for (const Value& word : words.items())
+    if (word.string_view_or("") != "All")
+      return errors.push_back(kube::field::not_supported("dryRun", words, {"All"}));
+}
+
+// `kind` of the options: "CreateOptions". `applies`: they are of a server-side apply.
+Answer<kube::WriteOptions> write_options(const Request& request, const std::string& subresource,
+                                         const char* kind, bool applies = false) {
+  constexpr std::size_t kManagerBytes = 128;
   kube::WriteOptions out;
   out.subresource = subresource;
   out.field_manager = request.param("fieldManager");
   out.force = request.flag("force");
   out.field_validation = request.param("fieldValidation");
-  for (const auto& [key, value] : request.query) {
-    if (key != "dryRun") continue;
-    if (value != "All")
-      return kube::api_error::invalid(
-          {"meta.k8s.io", "v1", "options", "CreateOptions", false}, "",
-          {kube::field::not_supported("dryRun", Value::array({value}), {"All"})});
-    out.dry_run = true;
-  }
+  const Value dry_run = all_of(request, "dryRun");
+  out.dry_run = dry_run.size() > 0;
+  std::vector<kube::FieldError> errors;
+  if (out.force && !applies)
+    errors.push_back(kube::field::forbidden("force", "may not be specified for non-apply patch"));
+  if (out.field_manager.empty() && applies)
+    errors.push_back(kube::field::required("fieldManager", "is required for apply patch"));
+  if (out.field_manager.size() > kManagerBytes)
+    errors.push_back(
+        {"fieldManager", "Too long: may not be more than 128 bytes", "FieldValueTooLong"});
+  check_dry_run(dry_run, errors);
+  const std::string& validation = out.field_validation;
+  if (validation != "" && validation != "Ignore" && validation != "Strict" && validation != "Warn")
+    errors.push_back(kube::field::not_supported("fieldValidation", validation,
+                                                {"", "Ignore", "Strict", "Warn"}));
+  if (!errors.empty()) return bad_options(kind, errors);
   return out;
 }
 
-kube::ListOptions list_options(const Request& request) {
+Answer<kube::ListOptions> list_options(const Request& request) {
   kube::ListOptions out;
   out.label_selector = request.param("labelSelector");
   out.field_selector = request.param("fieldSelector");
-  out.limit = number(request.param("limit"), 0);
+  TRY(out.limit, request.integer("limit", 0));
   out.continue_token = request.param("continue");
   out.resource_version = request.param("resourceVersion");
   return out;
@@ -68,23 +89,31 @@ struct Deletion {
 };
 
 Answer<Deletion> deletion(const Request& request) {
+  static constexpr const char* kKind = "DeleteOptions";
   TRY(const Value body, read_body(request));
+  if (!body.is_null())
+    if (const auto why = kube::shape::misfit(kKind, body))
+      return kube::api_error::undecodable({"", "v1", "", kKind, false}, *why);
   Deletion out;
   out.options.uid = body["preconditions"]["uid"].string_or("");
   out.options.resource_version = body["preconditions"]["resourceVersion"].string_or("");
-  out.options.grace_period_seconds = kube::pod::asked_grace(
-      body["gracePeriodSeconds"].int_or(number(request.param("gracePeriodSeconds"), -1)));
+  TRY(const std::int64_t grace, request.integer("gracePeriodSeconds", -1));
+  out.options.grace_period_seconds =
+      kube::pod::asked_grace(body["gracePeriodSeconds"].int_or(grace));
   std::string propagation = body["propagationPolicy"].string_or("");
   if (propagation.empty()) propagation = request.param("propagationPolicy");
   if (propagation.empty())
     propagation = body["orphanDependents"].bool_or(false) ? "Orphan" : "Background";
+  std::vector<kube::FieldError> errors;
   if (propagation != "Background" && propagation != "Foreground" && propagation != "Orphan")
-    return kube::api_error::invalid(
-        {"meta.k8s.io", "v1", "options", "DeleteOptions", false}, "",
-        {kube::field::not_supported("propagationPolicy", propagation,
-                                    {"Background", "Foreground", "Orphan"})});
+    errors.push_back(kube::field::not_supported("propagationPolicy", propagation,
+                                                {"Background", "Foreground", "Orphan"}));
   out.options.propagation = propagation;
-  out.dry_run = request.param("dryRun") == "All" || body["dryRun"][0].string_or("") == "All";
+  for (const Value& dry_run : {all_of(request, "dryRun"), body["dryRun"]}) {
+    check_dry_run(dry_run, errors);
+    out.dry_run = out.dry_run || dry_run.size() > 0;
+  }
+  if (!errors.empty()) return bad_options(kKind, errors);
   return out;
 }
 
@@ -159,8 +188,7 @@ Answer<Reply> Router::resource(const Request& request) {
   if (place.info->storage_id == "pods" && is_stream(place.subresource))
     return not_offered(place.subresource);
   const std::string& method = request.method;
-  if (method == "GET" || method == "HEAD")
-    return place.name.empty() ? list(request, place) : read(request, place);
+  if (method == "GET") return place.name.empty() ? list(request, place) : read(request, place);
   if (method == "POST" && (place.name.empty() || !place.subresource.empty()))
     return create(request, place);
   if (method == "PUT" && !place.name.empty()) return replace(request, place);
@@ -179,8 +207,9 @@ Answer<Reply> Router::read(const Request& request, const Place& place) {
 
 Answer<Reply> Router::list(const Request& request, const Place& place) {
   if (request.flag("watch")) return watch(request, place);
-  TRY(const kube::Listing found, server_.list(place.info->type, place.ns, list_options(request),
-                                              request.param("resourceVersionMatch")));
+  TRY(const kube::ListOptions options, list_options(request));
+  TRY(const kube::Listing found,
+      server_.list(place.info->type, place.ns, options, request.param("resourceVersionMatch")));
   if (wants_table(request)) {
     const TableMaker table(columns_of(*place.info), request.param("includeObject"));
     return json_reply(200, table.make(found.items, list_meta(found), server_.clock().wall()));
@@ -196,6 +225,7 @@ Answer<Reply> Router::list(const Request& request, const Place& place) {
 }
 
 Answer<Reply> Router::watch(const Request& request, const Place& place) {
+  TRY(const std::int64_t seconds, request.integer("timeoutSeconds", 0));
   kube::WatchRequest wanted;
   wanted.ns = place.ns;
   wanted.label_selector = request.param("labelSelector");
@@ -212,7 +242,7 @@ Answer<Reply> Router::watch(const Request& request, const Place& place) {
   out.as_table = wants_table(request);
   out.metadata_only = wants_metadata(request);
   out.include_object = request.param("includeObject");
-  out.length = std::chrono::seconds(number(request.param("timeoutSeconds"), 0));
+  out.length = std::chrono::seconds(seconds);
   if (out.length.count() <= 0) out.length = kWatchDefault;
   out.length = std::min(out.length, kWatchMax);
   Reply reply;
@@ -220,57 +250,10 @@ Answer<Reply> Router::watch(const Request& request, const Place& place) {
   return reply;
 }
 
-Answer<Reply> Router::log(const Request& request, const Place& place) const {
-  TRY(const Value pod, server_.get(kube::types::kPod, {place.ns, place.name}));
-  const Value& containers = pod["spec"]["containers"];
-  std::string container = request.param("container");
-  std::string names;
-  bool known = false;
-  for (const Value& c : containers.items()) {
-    names += (names.empty() ? "" : " ") + c["name"].string_or("");
-    known = known || c["name"].string_view_or("") == container;
-  }
-  for (const Value& c : pod["spec"]["initContainers"].items())
-    known = known || c["name"].string_view_or("") == container;
-  if (container.empty() && containers.size() == 1) {
-    container = containers[0]["name"].string_or("");
-    known = true;
-  }
-  if (container.empty())
-    return kube::api_error::bad_request("a container name must be specified for pod " + place.name +
-                                        ", choose one of: [" + names + "]");
-  if (!known)
-    return kube::api_error::bad_request("container " + container + " is not valid for pod " +
-                                        place.name);
-  const std::string node_name = pod["spec"]["nodeName"].string_or("");
-  Reply reply;
-  if (node_name.empty()) {
-    reply.response.content_type = "text/plain";
-    return reply;
-  }
-  TRY(const Value node, server_.get(kube::types::kNode, {"", node_name}));
-  LogReply log;
-  for (const Value& address : node["status"]["addresses"].items())
-    if (address["type"].string_view_or("") == "InternalIP" && log.host.empty())
-      log.host = address["address"].string_or("");
-  const std::int64_t port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].int_or(0);
-  if (log.host.empty() || port <= 0)
-    return kube::api_error::internal("node " + node_name + " names no endpoint for logs");
-  log.port = std::to_string(port);
-  log.target = "/containerLogs/" + percent_encode(place.ns) + "/" + percent_encode(place.name) +
-               "/" + percent_encode(container);
-  std::string query;
-  for (const auto& [key, value] : request.query)
-    if (key != "container")
-      query += (query.empty() ? "?" : "&") + percent_encode(key) + "=" + percent_encode(value);
-  log.target += query;
-  reply.log = std::move(log);
-  return reply;
-}
-
 Answer<Reply> Router::create(const Request& request, const Place& place) {
+  if (place.name.empty() && place.info->type.namespaced && place.ns.empty()) return not_allowed();
   TRY(Value body, read_body(request));
-  TRY(const kube::WriteOptions options, write_options(request, place.subresource));
+  TRY(const kube::WriteOptions options, write_options(request, place.subresource, "CreateOptions"));
   if (!place.name.empty()) {
     TRY(body, kube::with_name(std::move(body), place.name));
   }
@@ -280,7 +263,7 @@ Answer<Reply> Router::create(const Request& request, const Place& place) {
 
 Answer<Reply> Router::replace(const Request& request, const Place& place) {
   TRY(const Value body, read_body(request));
-  TRY(const kube::WriteOptions options, write_options(request, place.subresource));
+  TRY(const kube::WriteOptions options, write_options(request, place.subresource, "UpdateOptions"));
   TRY(const kube::Written done,
       server_.update(place.info->type, {place.ns, place.name}, body, options));
   return written(request, place, done, done.created ? 201 : 200);
@@ -289,7 +272,8 @@ Answer<Reply> Router::replace(const Request& request, const Place& place) {
 Answer<Reply> Router::patch(const Request& request, const Place& place) {
   TRY(const kube::PatchType type, patch_type(request, place.info->custom));
   TRY(const Value body, read_body(request));
-  TRY(const kube::WriteOptions options, write_options(request, place.subresource));
+  TRY(const kube::WriteOptions options,
+      write_options(request, place.subresource, "PatchOptions", type == kube::PatchType::kApply));
   TRY(const kube::Written done,
       server_.patch(place.info->type, {place.ns, place.name}, type, body, options));
   return written(request, place, done, done.created ? 201 : 200);
@@ -315,9 +299,9 @@ Answer<Reply> Router::remove_collection(const Request& request, const Place& pla
   if (!place.info->deletes_collection || (place.info->type.namespaced && place.ns.empty()))
     return not_allowed();
   TRY(const Deletion how, deletion(request));
+  TRY(const kube::ListOptions which, list_options(request));
   TRY(const std::vector<Value> gone,
-      server_.remove_collection(place.info->type, place.ns, list_options(request), how.options,
-                                how.dry_run));
+      server_.remove_collection(place.info->type, place.ns, which, how.options, how.dry_run));
   Value items = Value::array();
   for (const Value& object : gone) items.push_back(object);
   return json_reply(

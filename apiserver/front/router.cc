@@ -6,6 +6,8 @@
 #include "apiserver/front/openapi.h"
 #include "common/net/certificates.h"
 
+#include <algorithm>
+
 namespace rubato::apiserver {
 namespace {
 
@@ -64,9 +66,14 @@ Router::Router(kube::MemoryServer& server, std::string token)
 }
 
 bool Router::authorized(const Request& request) const {
-  static constexpr std::string_view kScheme = "Bearer ";
+  static constexpr std::string_view kScheme = "bearer ";  // in either case
   const std::string_view header = request.authorization;
-  return header.starts_with(kScheme) && net::equal_secret(header.substr(kScheme.size()), token_);
+  const auto is_same = [](char wanted, char found) {
+    return wanted == found || (wanted >= 'a' && found == wanted - 'a' + 'A');
+  };
+  return header.size() > kScheme.size() &&
+         std::equal(kScheme.begin(), kScheme.end(), header.begin(), is_same) &&
+         net::equal_secret(header.substr(kScheme.size()), token_);
 }
 
 std::optional<Reply> Router::open_endpoint(const Request& request) const {

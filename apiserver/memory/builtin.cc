@@ -5,6 +5,9 @@
 #include "apiserver/memory/pod.h"
 #include "common/net/certificates.h"
 
+#include <algorithm>
+#include <cctype>
+
 namespace rubato::kube::builtin {
 namespace {
 
@@ -79,6 +82,12 @@ void prepare_storage_class(Value& storage_class) {
   set_missing(storage_class, "volumeBindingMode", "Immediate");
 }
 
+bool is_config_key(std::string_view key) {
+  return !key.empty() && std::ranges::all_of(key, [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '-' || c == '_' || c == '.';
+  });
+}
+
 void require_names(const Value& crd, std::vector<FieldError>& errors) {
   const Value& spec = crd["spec"];
   for (const char* key : {"plural", "singular", "kind", "listKind"})
@@ -118,6 +127,31 @@ std::vector<FieldError> validate_crd(const Value& crd) {
     errors.push_back(field::invalid("spec.versions", spec["versions"],
                                     "must have exactly one version marked as storage version"));
   return errors;
+}
+
+void check_contents(const Value& object, bool is_secret, std::vector<FieldError>& errors) {
+  constexpr std::size_t kBytesMost = 1024 * 1024;
+  std::size_t bytes = 0;
+  for (const std::string list : {"data", "binaryData"})
+    for (const json::Member& entry : object[list].members()) {
+      const std::string& key = entry.first;
+      const std::string path = list + "[" + key + "]";
+      const std::size_t size = entry.second.string_view_or("").size();
+      bytes += is_secret || list == "binaryData" ? size / 4 * 3 : size;
+      if (!is_config_key(key))
+        errors.push_back(field::invalid(
+            path, key,
+            "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. "
+            "'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is "
+            "'[-._a-zA-Z0-9]+')"));
+      if (key == ".") errors.push_back(field::invalid(path, key, "must not be '.'"));
+      if (key.starts_with(".."))
+        errors.push_back(field::invalid(path, key, "must not start with '..'"));
+    }
+  if (bytes > kBytesMost)
+    errors.push_back({is_secret ? "data" : "[]",
+                      "Too long: may not be more than " + std::to_string(kBytesMost) + " bytes",
+                      "FieldValueTooLong"});
 }
 
 void check_ports(const Value& service, std::vector<FieldError>& errors) {
@@ -171,6 +205,7 @@ std::vector<FieldError> validate_create(const ResourceInfo& info, const Value& o
   if (kind == "Pod") return pod::validate_create(object);
   if (kind == "CustomResourceDefinition") return validate_crd(object);
   std::vector<FieldError> errors;
+  if (kind == "ConfigMap" || kind == "Secret") check_contents(object, kind == "Secret", errors);
   if (kind == "Service") check_ports(object, errors);
   if (kind == "PersistentVolumeClaim" && object["spec"]["accessModes"].size() == 0)
     errors.push_back(field::required("spec.accessModes", "at least 1 access mode is required"));

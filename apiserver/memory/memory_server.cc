@@ -159,7 +159,9 @@ Answer<Listing> MemoryServer::list(const ResourceType& type, const std::string& 
   TRY(const InfoPtr info, known(type));
   TRY(const Selector labels, parse_label_selector(options.label_selector));
   TRY(const Selector fields, parse_field_selector(*info, options.field_selector));
-  if (!options.continue_token.empty()) return next_page(*info, options);
+  const std::string prefix = ns.empty() || !info->type.namespaced ? "" : ns + "/";
+  const std::string place = info->storage_id + "/" + prefix;
+  if (!options.continue_token.empty()) return next_page(*info, place, options);
   const auto wanted = parse_version(options.resource_version);
   if (!wanted)
     return api_error::bad_request("invalid resource version \"" + options.resource_version + "\"");
@@ -168,45 +170,50 @@ Answer<Listing> MemoryServer::list(const ResourceType& type, const std::string& 
     return api_error::expired("The resourceVersion for the provided list is too old.");
   std::vector<Value> found;
   const ObjectStore::Objects& objects = store_.objects(info->storage_id);
-  const std::string prefix = ns.empty() || !info->type.namespaced ? "" : ns + "/";
   for (auto it = objects.lower_bound(prefix); it != objects.end() && it->first.starts_with(prefix);
        ++it)
     if ((labels.empty() || labels.matches_labels(it->second)) &&
         matches_field_selector(fields, it->second))
       found.push_back(it->second);
   std::ranges::reverse(found);
-  return finish_page(*info, std::move(found), options, store_.version(),
+  return finish_page(*info, {0, store_.version(), place, std::move(found)}, options,
                      labels.empty() && fields.empty());
 }
 
-// A page is served from what the first request saw: `<id>.<offset>` names the rest of that list.
-Answer<Listing> MemoryServer::next_page(const ResourceInfo& info, const ListOptions& options) {
+// A page is served from what the first request saw: the token is the number of the rest of that
+// list.
+Answer<Listing> MemoryServer::next_page(const ResourceInfo& info, const std::string& place,
+                                        const ListOptions& options) {
   if (!options.resource_version.empty() && options.resource_version != "0")
     return api_error::bad_request("specifying resource version is not allowed when using continue");
+  const auto refuse = [](const char* why) {
+    return api_error::bad_request(
+        std::string("invalid continue token: continue key is not valid: ") + why);
+  };
   const auto id = parse_version(options.continue_token);
-  const auto page = std::ranges::find_if(pages_, [&](const Page& p) { return id && p.id == *id; });
+  if (!id) return refuse("it is not a number");
+  const auto page = std::ranges::find(pages_, *id, &Page::id);
   if (page == pages_.end()) return api_error::expired(kContinueExpired);
-  const std::uint64_t version = page->version;
-  std::vector<Value> rest = page->rest;
-  return finish_page(info, std::move(rest), options, version, false);
+  if (page->place != place) return refuse("it is of another list");
+  return finish_page(info, *page, options, false);
 }
 
-// `found` in reverse. Keeps what does not fit for the next request.
-Answer<Listing> MemoryServer::finish_page(const ResourceInfo& info, std::vector<Value> found,
-                                          const ListOptions& options, std::uint64_t version,
-                                          bool counted) {
+// Keeps what does not fit for the next request.
+Answer<Listing> MemoryServer::finish_page(const ResourceInfo& info, Page page,
+                                          const ListOptions& options, bool counted) {
   Listing out;
-  out.resource_version = std::to_string(version);
-  std::size_t take = found.size();
+  out.resource_version = std::to_string(page.version);
+  std::size_t take = page.rest.size();
   if (options.limit > 0) take = std::min(take, static_cast<std::size_t>(options.limit));
   for (std::size_t i = 0; i < take; ++i) {
-    out.items.push_back(present(info, found.back()));
-    found.pop_back();
+    out.items.push_back(present(info, page.rest.back()));
+    page.rest.pop_back();
   }
-  if (found.empty()) return out;
-  if (counted) out.remaining = static_cast<std::int64_t>(found.size());
+  if (page.rest.empty()) return out;
+  if (counted) out.remaining = static_cast<std::int64_t>(page.rest.size());
   if (pages_.size() >= kOpenPages) pages_.erase(pages_.begin());
-  pages_.push_back({++next_page_, version, std::move(found)});
+  page.id = ++next_page_;
+  pages_.push_back(std::move(page));
   out.continue_token = std::to_string(next_page_);
   return out;
 }

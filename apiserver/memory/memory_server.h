@@ -145,6 +145,7 @@ class MemoryServer {
   struct Page {
     std::uint64_t id = 0;
     std::uint64_t version = 0;
+    std::string place;              // the kind and the namespace that were asked for
     std::vector<json::Value> rest;  // in reverse
   };
   using Modify = std::function<Answer<json::Value>(json::Value current)>;
@@ -166,9 +167,10 @@ class MemoryServer {
                                const WriteOptions& options);
   Answer<json::Value> patched(const ResourceInfo& info, json::Value current, PatchType kind,
                               const json::Value& body) const;
-  Answer<Listing> next_page(const ResourceInfo& info, const ListOptions& options);
-  Answer<Listing> finish_page(const ResourceInfo& info, std::vector<json::Value> found,
-                              const ListOptions& options, std::uint64_t version, bool counted);
+  Answer<Listing> next_page(const ResourceInfo& info, const std::string& place,
+                            const ListOptions& options);
+  Answer<Listing> finish_page(const ResourceInfo& info, Page page, const ListOptions& options,
+                              bool counted);
   json::Value establish(json::Value crd) const;
   void bootstrap();
   void expire_events();

@@ -47,6 +47,19 @@ ApiError needs_version(ResourceType type, const std::string& name) {
       {field::invalid("metadata.resourceVersion", 0, "must be specified for an update")});
 }
 
+// A patch may not give an object another name, or none.
+std::optional<ApiError> other_name(const Value& patched, const std::string& name) {
+  const Value& found = patched["metadata"]["name"];
+  const bool has_place = patched["metadata"].is_object();  // else who looks at the shape says it
+  if (!has_place || found == Value(name) || (!found.is_null() && !found.is_string()))
+    return std::nullopt;
+  if (found.string_view_or("").empty())
+    return api_error::bad_request("the name of the object (" + name +
+                                  " based on URL) was undeterminable: name must be provided");
+  return api_error::bad_request("the name of the object (" + found.string_or("") +
+                                ") does not match the name on the URL (" + name + ")");
+}
+
 DeleteOptions delete_options_of(const Value& body) {
   DeleteOptions out;
   out.uid = body["preconditions"]["uid"].string_or("");
@@ -55,6 +68,9 @@ DeleteOptions delete_options_of(const Value& body) {
   out.propagation = body["propagationPolicy"].string_or("Background");
   return out;
 }
+
+// As etcd says it.
+ApiError request_too_large() { return {500, "", "etcdserver: request is too large", {}}; }
 
 ApiError not_kept(const Error& lost) {
   return api_error::internal("this API server cannot keep what is written: " + lost.what() +
@@ -113,6 +129,7 @@ Answer<Written> MemoryServer::create_locked(const ResourceInfo& info, const std:
   if (info.storage_id == kDefinitions) ready = establish(std::move(ready));
   ready = stored_form(info, std::move(ready));
   if (!options.dry_run) {
+    if (is_too_large(ready)) return request_too_large();
     ready = store_.put(id, std::move(ready));
     lifecycle_.after_write(id);
   }
@@ -183,6 +200,8 @@ Answer<Written> MemoryServer::patch(const ResourceType& type, const Key& key, Pa
       return change_scale(*info, key, modify, options);
     const bool apply = kind == PatchType::kApply;
     if (apply && options.subresource.empty() && store_.find(id_of(*info, key)) == nullptr) {
+      if (const auto refused = other_name(body, key.name); refused && !name_of(body).empty())
+        return *refused;
       TRY(Value object, with_name(body, key.name));
       return create_locked(*info, key.ns, std::move(object), options, true);
     }
@@ -226,6 +245,9 @@ Answer<Written> MemoryServer::change(const ResourceInfo& info, const Key& key, c
   if (found == nullptr) return api_error::not_found(info.type, key.name);
   const Value current = present(info, *found);
   TRY(Value candidate, modify(current));
+  if (!put) {
+    if (const auto refused = other_name(candidate, key.name)) return *refused;
+  }
   const std::string version = resource_version_of(candidate);
   if (put && version.empty() && !info.unconditional_update)
     return needs_version(info.type, key.name);
@@ -242,6 +264,7 @@ Answer<Written> MemoryServer::change(const ResourceInfo& info, const Key& key, c
   if (info.storage_id == kDefinitions) ready = establish(std::move(ready));
   out.object = ready;
   if (ready == current || options.dry_run) return out;
+  if (is_too_large(ready)) return request_too_large();
   ready = store_.put(id, stored_form(info, std::move(ready)));
   out.object = present(info, ready);
   lifecycle_.after_write(id);

@@ -11,6 +11,8 @@ using json::Value;
 constexpr std::size_t kNameBytes = 253;
 constexpr std::size_t kLabelBytes = 63;
 constexpr std::size_t kAnnotationBytes = 256 * 1024;
+constexpr std::size_t kObjectBytes = 1536 * 1024;  // etcd's --max-request-bytes
+constexpr std::size_t kValueBytes = 4;             // of a value in JSON beside its text, about
 
 const char* const kSubdomainText =
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or "
@@ -37,6 +39,21 @@ bool is_qualified_part(std::string_view text) {
   if (text.empty() || !alnum(text.front()) || !alnum(text.back())) return false;
   return std::ranges::all_of(text,
                              [](char c) { return alnum(c) || c == '-' || c == '_' || c == '.'; });
+}
+
+// Takes what the value has in JSON, about, from `left`; false when that does not suffice.
+bool takes(const Value& value, std::size_t& left) {
+  const std::size_t own = kValueBytes + value.string_view_or("").size();
+  if (own > left) return false;
+  left -= own;
+  for (const Value& item : value.items())
+    if (!takes(item, left)) return false;
+  for (const auto& [key, member] : value.members()) {
+    if (key.size() > left) return false;
+    left -= key.size();
+    if (!takes(member, left)) return false;
+  }
+  return true;
 }
 
 void check_label_key(const std::string& path, const std::string& key,
@@ -92,6 +109,16 @@ void check_owners(const Value& owners, std::vector<FieldError>& errors) {
                                     "Only one reference can have Controller set to true"));
 }
 
+void check_finalizers(const Value& finalizers, std::vector<FieldError>& errors) {
+  const std::string path = "metadata.finalizers";
+  for (const Value& name : finalizers.items()) check_label_key(path, name.string_or(""), errors);
+  const auto& names = finalizers.items();
+  if (std::ranges::count(names, Value("orphan")) > 0 &&
+      std::ranges::count(names, Value("foregroundDeletion")) > 0)
+    errors.push_back(field::invalid(path, finalizers,
+                                    "finalizer orphan and foregroundDeletion cannot be both set"));
+}
+
 }  // namespace
 
 bool is_dns_label(std::string_view text) {
@@ -129,6 +156,7 @@ std::vector<FieldError> validate_meta(const Value& meta, bool label_name) {
   check_labels(meta["labels"], errors);
   check_annotations(meta["annotations"], errors);
   check_owners(meta["ownerReferences"], errors);
+  check_finalizers(meta["finalizers"], errors);
   return errors;
 }
 
@@ -147,6 +175,11 @@ std::vector<FieldError> validate_meta_update(const Value& old_meta, const Value&
         "[]string{" +
             added + "}"));
   return errors;
+}
+
+bool is_too_large(const Value& object) {
+  std::size_t left = kObjectBytes;
+  return !takes(object, left);
 }
 
 Answer<Value> with_name(Value body, const std::string& name) {

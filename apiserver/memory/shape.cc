@@ -1,5 +1,7 @@
 #include "apiserver/memory/shape.h"
 
+#include "common/net/certificates.h"
+
 #include <algorithm>
 #include <map>
 #include <string_view>
@@ -10,7 +12,7 @@ namespace {
 
 using json::Value;
 
-enum class Type { kObject, kString, kInteger };
+enum class Type { kObject, kString, kInteger, kInt32, kBase64 };
 
 // "spec.containers[].ports[]" is each item of a list, "metadata.labels{}" each member of an object.
 // What stands on the way must be objects and lists accordingly.
@@ -61,8 +63,9 @@ const Rules& rules_of(const std::string& kind) {
   static const std::map<std::string, Rules> kRules = {
       {"Pod", pod_rules()},
       {"Node", {{"status.conditions[]", Type::kObject}, {"status.addresses[]", Type::kObject}}},
-      {"Secret", {{"data{}", Type::kString}, {"stringData{}", Type::kString}}},
-      {"ConfigMap", {{"data{}", Type::kString}, {"binaryData{}", Type::kString}}},
+      {"Secret", {{"data{}", Type::kBase64}, {"stringData{}", Type::kString}}},
+      {"ConfigMap", {{"data{}", Type::kString}, {"binaryData{}", Type::kBase64}}},
+      {"Lease", {{"spec.leaseDurationSeconds", Type::kInt32}}},
       {"Service", {{"spec.ports[]", Type::kObject}}},
       {"PersistentVolumeClaim", {{"spec.accessModes[]", Type::kString}}},
       {"PersistentVolume", {{"spec.accessModes[]", Type::kString}}},
@@ -78,8 +81,12 @@ const Rules& rules_of(const std::string& kind) {
       {"Scale", {{"spec.replicas", Type::kInteger}}},
       {"Binding", {{"target", Type::kObject}}},
       {"Eviction",
-       {{"deleteOptions.preconditions", Type::kObject},
-        {"deleteOptions.dryRun[]", Type::kString}}}};
+       {{"deleteOptions.preconditions", Type::kObject}, {"deleteOptions.dryRun[]", Type::kString}}},
+      {"DeleteOptions",
+       {{"preconditions", Type::kObject},
+        {"gracePeriodSeconds", Type::kInteger},
+        {"propagationPolicy", Type::kString},
+        {"dryRun[]", Type::kString}}}};
   static const Rules kNone;
   const auto it = kRules.find(kind);
   return it == kRules.end() ? kNone : it->second;
@@ -101,6 +108,12 @@ bool fits(const Value& value, Type type) {
       return value.is_string();
     case Type::kInteger:
       return value.is_int();
+    case Type::kInt32: {
+      const std::int64_t number = value.int_or(0);
+      return value.is_int() && number == static_cast<std::int32_t>(number);
+    }
+    case Type::kBase64:
+      return value.is_string() && net::base64_decode(value.string_or("")).ok();
   }
   return false;
 }
@@ -114,6 +127,10 @@ const char* name_of(Type type) {
       return "string";
     case Type::kInteger:
       return "int64";
+    case Type::kInt32:
+      return "int32";
+    case Type::kBase64:
+      return "[]uint8";
   }
   return "";
 }
@@ -128,6 +145,7 @@ class Walker {
     const std::string_view rest = path_.substr(at);
     if (rest.empty()) {
       if (fits(value, rule_.type)) return std::nullopt;
+      if (rule_.type == Type::kBase64 && value.is_string()) return "illegal base64 data";
       return refusal(value, at, name_of(rule_.type));
     }
     if (rest.starts_with("[]")) {

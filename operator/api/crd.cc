@@ -64,13 +64,19 @@ Value pod_template(const std::string& kind, const std::string& path) {
     out.set("properties", std::move(properties));
     return out;
   };
+  const Value port = with(
+      Value::object({{"hostPort", Value::object({{"type", "integer"}, {"format", "int32"}})}}));
   Value container = anything;
   container.set("required", Value::array({"name"}));
-  container.set("properties", Value::object({{"name", text}, {"command", list_of(text, 256)}}));
+  container.set("properties", Value::object({{"name", text},
+                                             {"command", list_of(text, 256)},
+                                             {"ports", list_of(port, 256)}}));
+  const Value init_containers = list_of(container, 64);
   Value containers = list_of(std::move(container), 64);
   containers.set("minItems", 1);
   Value spec = with(Value::object(
       {{"containers", std::move(containers)},
+       {"initContainers", init_containers},
        {"affinity",
         with(Value::object({{"podAffinity", anything},
                             {"podAntiAffinity", anything},

@@ -3,6 +3,8 @@
 #include "operator/api/bounds.h"
 #include "operator/api/schema_builder.h"
 
+#include <fmt/format.h>
+
 namespace rubato::api {
 
 const ObjectSchema& GpusSpec::schema() {
@@ -15,8 +17,9 @@ const ObjectSchema& GpusSpec::schema() {
         .at_least(1)
         .at_most(kMaxGpus);
     s.field("max", &GpusSpec::max,
-            "Most GPUs the job may hold; `kubectl scale --replicas` sets it. At most "
-            "batch.global / batch.micro.")
+            fmt::format("Most GPUs the job may hold; `kubectl scale --replicas` sets it. At most "
+                        "batch.global / batch.micro, and {} pods.",
+                        kMaxPods))
         .required()
         .at_least(1)
         .at_most(kMaxGpus);
@@ -73,7 +76,11 @@ const ObjectSchema& TopologySpec::schema() {
 const ObjectSchema& ObjectiveSpec::schema() {
   static const ObjectSchema kSchema = [] {
     SchemaBuilder<ObjectiveSpec> s("ObjectiveSpec", "What the job is worth to the scheduler.");
-    s.field("weight", &ObjectiveSpec::weight, "Share against jobs of the same queue and priority.")
+    s.field(
+         "weight", &ObjectiveSpec::weight,
+         "What the job is worth against others of the same priority, where the scheduling policy "
+         "weighs jobs (rubato, pollux, sia, gavel, crius, hare, shockwave); and under every "
+         "policy that leaves sizes to Rubato, which of the jobs that can grow grows first.")
         .defaulted()
         .more_than(0)
         .at_most(1e6);
@@ -132,7 +139,9 @@ const ObjectSchema& FaultToleranceSpec::schema() {
     SchemaBuilder<FaultToleranceSpec> s("FaultToleranceSpec", "What the job survives.");
     s.field("tolerate", &FaultToleranceSpec::tolerate,
             "Losses of pods at one moment that must not cost a return to a checkpoint. Each pod "
-            "holds the whole state, so it must be less than the pods of gpus.min.")
+            "holds the whole state, so it must be less than the pods of gpus.min. Runtimes "
+            "torchrun and command take 0 alone: what they run begins again from its own "
+            "checkpoint.")
         .defaulted()
         .at_least(0)
         .at_most(64);
@@ -176,9 +185,12 @@ const ObjectSchema& TrainingJobSpec::schema() {
     s.field("training", &TrainingJobSpec::training, "What runtimes builtin and pytorch train.");
     s.field("faultTolerance", &TrainingJobSpec::fault_tolerance, "What the job survives.")
         .defaulted();
-    s.field("parkSeconds", &TrainingJobSpec::park_seconds,
-            "How long a job that fell below gpus.min holds its state in memory before it "
-            "checkpoints, releases its GPUs and queues again.")
+    s.field(
+         "parkSeconds", &TrainingJobSpec::park_seconds,
+         "How long a job that fell below gpus.min keeps its GPUs, and holds its state in memory, "
+         "before it checkpoints, releases them and queues again. Of runtimes torchrun and "
+         "command nothing runs in that time: the program was ended, and begins again from its "
+         "own checkpoint.")
         .defaulted()
         .at_least(0)
         .at_most(kMaxSeconds);

@@ -1,6 +1,7 @@
 #include "operator/api/rule_table.h"
 
 #include "common/training_limits.h"
+#include "operator/api/bounds.h"
 #include "operator/api/job_spec.h"
 #include "operator/api/resources.h"
 
@@ -76,6 +77,16 @@ std::vector<Rule> gpu_rules() {
        false,
        [](const Value& self, const Value&) {
          return is_multiple(number(self, "max"), number(self, "perPod"));
+       }},
+      {"gpus-max-pods", "TrainingJob", "spec.gpus",
+       fmt::format("self.perPod < 1 || self.max / self.perPod <= {}", kMaxPods), ".max",
+       fmt::format("more than {} pods (max / perPod), whose places etcd does not take in one "
+                   "object; lower gpus.max or raise gpus.perPod",
+                   kMaxPods),
+       false,
+       [](const Value& self, const Value&) {
+         const std::int64_t per_pod = number(self, "perPod");
+         return per_pod < 1 || number(self, "max") / per_pod <= kMaxPods;
        }},
       {"gpus-min-power", "TrainingJob", "spec.gpus",
        std::string("self.shape != 'powersOfTwo' || self.min in ") + kPowers, ".min",

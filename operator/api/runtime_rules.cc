@@ -51,6 +51,15 @@ std::vector<Rule> program_rules() {
          return runtime_of(self) != "command" ||
                 self["gpus"]["min"].int_or(0) == self["gpus"]["max"].int_or(0);
        }},
+      {"runtime-tolerates-nothing", "TrainingJob", "spec",
+       "self.runtime in ['builtin', 'pytorch'] || self.faultTolerance.tolerate < 1",
+       ".faultTolerance.tolerate",
+       "a program of runtimes torchrun and command begins again from its own checkpoint whenever a "
+       "pod is lost; set faultTolerance.tolerate to 0",
+       false,
+       [](const Value& self, const Value&) {
+         return is_stepped(self) || self["faultTolerance"]["tolerate"].int_or(0) < 1;
+       }},
       {"runtime-needs-training", "TrainingJob", "spec",
        "!(self.runtime in ['builtin', 'pytorch']) || has(self.training)", ".training",
        "runtimes builtin and pytorch need to know what to train; add spec.training", false,

@@ -52,6 +52,25 @@ Rule none(const char* id, const char* scope, const std::string& field, bool is_l
           }};
 }
 
+// No container of the list asks for a port of its node.
+Rule no_host_ports(const char* id, const std::string& list) {
+  return {id,
+          "TrainingJob",
+          "spec.template.spec",
+          "!has(self." + list + ") || self." + list +
+              ".all(c, !has(c.ports) || c.ports.all(p, !has(p.hostPort) || p.hostPort == 0))",
+          "." + list,
+          "two pods with one hostPort cannot share a node, and nobody looks at ports when nodes "
+          "are chosen; remove hostPort from its ports, for each pod has an address of its own",
+          false,
+          [list](const Value& self, const Value&) {
+            for (const Value& container : self[list].items())
+              for (const Value& port : container["ports"].items())
+                if (port["hostPort"].int_or(0) != 0) return false;
+            return true;
+          }};
+}
+
 std::vector<Rule> spec_rules() {
   return {
       {"unsupported-whole-nodes", "TrainingJob", "spec.gpus", "self.shape != 'wholeNodes'",
@@ -133,6 +152,8 @@ std::vector<Rule> template_rules() {
        "!has(self.hostNetwork) || !self.hostNetwork", ".hostNetwork",
        "workers of several jobs share a node, each with ports of its own pod; remove hostNetwork",
        false, [](const Value& self, const Value&) { return !self["hostNetwork"].bool_or(false); }},
+      no_host_ports("unsupported-host-port", "containers"),
+      no_host_ports("unsupported-init-host-port", "initContainers"),
   };
 }
 

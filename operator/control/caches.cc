@@ -111,6 +111,7 @@ World Caches::snapshot(const Memory& memory, const PlacementGate& gate,
   for (const auto& lease : leases.store().list())
     world.renewals[lease->meta.name] = memory.renewal(*lease, now, wall);
   world.view_of = [&coordinator](const std::string& uid) { return coordinator.view(uid); };
+  world.admitted_of = [&memory](const std::string& uid) { return memory.admitted(uid); };
   world.suspects = memory.suspects();
   world.lost_pods = memory.lost_pods();
   world.given_up = memory.given_up();

@@ -23,6 +23,21 @@ namespace {
 constexpr std::string_view kPods = "pods";  // of which each pod is one
 const std::vector<const kube::Pod*> kNoPods;
 constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max() / 4;
+// After the end of its grace a pod may still be there: its node is slow, or the clock is late.
+constexpr auto kOverdueAfter = 5min;
+
+// Defaults of the namespace, and what a RuntimeClass or a webhook adds: more requests, labels that
+// its node must have, taints that it tolerates.
+void add_what_was_added(const kube::Pod& admitted, kube::Pod& made) {
+  kube::raise_amounts(made.requests, admitted.requests);
+  for (const auto& label : admitted.node_selector) {
+    const auto at = std::ranges::lower_bound(made.node_selector, label);
+    if (!kube::find(made.node_selector, label.first)) made.node_selector.insert(at, label);
+  }
+  for (const kube::Toleration& toleration : admitted.tolerations)
+    if (std::ranges::find(made.tolerations, toleration) == made.tolerations.end())
+      made.tolerations.push_back(toleration);
+}
 
 // Pods by key, and the free resources of each node.
 class Capture {
@@ -119,9 +134,11 @@ class Capture {
     auto& made =
         made_.emplace(job.meta.uid, kube::Pod::decode(sample_pod(job, config_))).first->second;
     if (!made.ok()) return;
-    // Pods of it may ask for more: by defaults of the namespace, or for what runs them.
+    // Pods of it may be more than their template: the trial of the first has shown it, or they do.
+    if (const auto tried = world_.admitted_of ? world_.admitted_of(job.meta.uid) : nullptr)
+      add_what_was_added(*tried, *made);
     if (const auto pods = pods_of_.find(job.meta.uid); pods != pods_of_.end())
-      for (const kube::Pod* pod : pods->second) kube::raise_amounts(made->requests, pod->requests);
+      for (const kube::Pod* pod : pods->second) add_what_was_added(*pod, *made);
     for (const kube::Amount& amount : made->requests) {
       const bool known =
           amount.resource == config_.gpu_resource || amount.resource == "cpu" ||
@@ -322,10 +339,12 @@ class Capture {
     seen.settled = is_settled(job, promised);
   }
 
-  // A terminating pod on a node that is silent or gone will not come free soon.
+  // A terminating pod on a node that is silent or gone will not come free soon, nor one that should
+  // have ended long ago: nobody waits for it, and what it holds stays taken.
   bool is_gone_for_us(const kube::Pod& pod) const {
     const auto node = nodes_.find(pod.node_name);
-    return node == nodes_.end() || !node->second.schedulable;
+    return node == nodes_.end() || !node->second.schedulable ||
+           (pod.meta.deleting && world_.wall - *pod.meta.deleting > kOverdueAfter);
   }
 
   void take_promise(const api::AllocatedPod& pod, const sched::Job& job) {

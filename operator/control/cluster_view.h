@@ -40,6 +40,8 @@ struct World {
   std::vector<std::shared_ptr<const kube::Volume>> volumes;  // sorted, too
   std::vector<std::shared_ptr<const kube::StorageClass>> storage_classes;
   std::function<std::optional<coordinator::View>(const std::string& job_uid)> view_of;
+  // What came of a trial of the job's pod; none: nobody tried one, or knows of it.
+  std::function<std::shared_ptr<const kube::Pod>(const std::string& job_uid)> admitted_of;
   // Nodes on which a worker fell silent, and when: no new pod until their Lease renews after that.
   std::map<std::string, MonoTime> suspects;
   // Pods lost in a way the API does not show: the uids of those whose agent fell silent, and the

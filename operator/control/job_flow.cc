@@ -72,7 +72,7 @@ constexpr std::string_view kReasons[] = {
     "NonFinite", "LedgerMismatch", "DataNotFound", "DataInvalid", "DataUnreadable", "DataDamaged",
     "DeviceUnavailable", "Diverged", "OutOfMemory", "BadTraining", "StartFailed", "RecoveryFailed",
     "FingerprintMismatch", "CheckpointUnusable", "CheckpointFailed", "CheckpointPathTaken",
-    "InitFromUnusable",
+    "InitFromUnusable", "NoCommonVersion",
     // Of scripts.
     "BatchMismatch", "DatasetChanged", "DatasetEmpty", "GradScaler", "HiddenState",
     "IterableDataset", "NoState", "NotDeterministic", "NothingToTrain", "OverlappingTensors",

@@ -153,6 +153,10 @@ void JobPass::decide() {
   stop_reason_ = std::move(decision.stop_reason);
   queued_reason_ = std::move(decision.queued_reason);
   queued_message_ = std::move(decision.queued_message);
+  if (!view_ || !view_->parked_since) return;
+  const Duration left =
+      *view_->parked_since + std::chrono::seconds(job_.spec.park_seconds) - facts.now;
+  if (left >= 0s) again_ = std::min<Duration>(again_, left + 1ms);  // nothing else may wake us
 }
 
 // Agents that fell silent: their pods leave the allocation, their nodes get no new pod for now.

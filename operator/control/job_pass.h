@@ -48,7 +48,8 @@ class JobPass {
   void refuse_template(const Error& error);
   std::optional<Error> refused_lately(const std::string& request);
   void pause_after(const std::string& request, const Error& error);
-  void warn_at_times(const char* reason, const char* action, const std::string& note);
+  void warn_at_times(const char* reason, const char* action, const std::string& note,
+                     const Error& cause);
   Status tell_refused(const std::string& what, const Error& error);
   Status note_refusal(const std::string& what, const Error& error);
   bool waits_after_refusal(const std::string& what);

@@ -1,4 +1,5 @@
 // Where a reconcile makes, binds and removes pods.
+#include "common/planted.h"
 #include "kube/errors.h"
 #include "operator/api/resources.h"
 #include "operator/control/job_pass.h"
@@ -52,8 +53,11 @@ Status JobPass::check_template() {
       return ok();
     }
     tried = made.error();
-  } else if (!job_.status.credentials) {
-    tried = try_job_secret(d_.client, job_, *d_.trust.root());
+  } else {
+    if (made.ok())
+      if (auto admitted = kube::Pod::decode(*made); admitted.ok())
+        d_.memory.note_admitted(job_.meta.uid, std::move(admitted).value());
+    if (!job_.status.credentials) tried = try_job_secret(d_.client, job_, *d_.trust.root());
   }
   if (tried.ok()) {
     d_.memory.forget_refusals(job_.meta.uid);
@@ -127,14 +131,18 @@ void JobPass::pause_after(const std::string& request, const Error& error) {
   (void)refused_lately(request);  // comes back then
 }
 
-void JobPass::warn_at_times(const char* reason, const char* action, const std::string& note) {
-  if (d_.memory.may_tell(job_.meta.uid, reason, now()))
+// Each kind of cause at its own pauses: what is new is told at once. Words may differ each time.
+void JobPass::warn_at_times(const char* reason, const char* action, const std::string& note,
+                            const Error& cause) {
+  const std::string subject = std::string(reason) + " " + name_of(cause.code());
+  if (d_.memory.may_tell(job_.meta.uid, subject, now()))
     emit({kube::EventLevel::kWarning, reason, action, note});
 }
 
 // What the API server says is told. What is not allowed is no error of the reconcile: all else is.
 Status JobPass::tell_refused(const std::string& what, const Error& error) {
-  if (is_refused_now(error)) warn_at_times("FailedCreate", "Creating", refusal_of(what, error));
+  if (is_refused_now(error))
+    warn_at_times("FailedCreate", "Creating", refusal_of(what, error), error);
   if (is_forbidden_now(error)) return ok();
   return error.in(what);
 }
@@ -220,7 +228,8 @@ Status JobPass::ensure_credentials() {
       write_job_secret(d_.client, job_, *root, d_.trust.timing(), wall(), is_due));
   if (written.credentials) credentials_ = std::move(written.credentials);
   if (!written.renewed.ok()) {
-    warn_at_times("NotRenewed", "Renewing", written.renewed.error().what());
+    warn_at_times("NotRenewed", "Renewing", written.renewed.error().what(),
+                  written.renewed.error());
     d_.memory.note_refused(job_.meta.uid, renewal, written.renewed.error(), kRefusalPause, now());
   }
   return ok();
@@ -230,7 +239,7 @@ Status JobPass::ensure_credentials() {
 // its membership over, or later, and from then on what an earlier leader still writes is refused.
 Status JobPass::place(const api::AllocatedPod& allocated, const kube::Pod* pod) {
   const auto& membership = job_.status.membership;
-  if (membership && membership->leader != leader_) {
+  if (membership && membership->leader != leader_ && !planted(Bug::kOldAllocation)) {
     again_ = std::min<Duration>(again_, kWhileBehind);
     return ok();
   }
@@ -352,7 +361,7 @@ Status JobPass::remove_pod(const kube::Pod& pod) {
   }
   if (is_refused_now(error)) {
     warn_at_times("FailedDelete", "Deleting",
-                  fmt::format("pod {} may not be deleted: {}", pod.meta.name, error.what()));
+                  fmt::format("pod {} may not be deleted: {}", pod.meta.name, error.what()), error);
     pause_after(what, error);
   }
   return is_forbidden_now(error) ? ok() : error.in("deleting pod " + pod.meta.name);

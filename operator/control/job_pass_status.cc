@@ -34,7 +34,9 @@ std::string count_of(const api::Rescales& rescales) { return std::to_string(resc
 std::string told_of(const api::Condition& condition) {
   const bool is_true = condition.status == api::ConditionStatus::kTrue;
   std::string told = (is_true ? "+" : "-") + condition.reason;
-  if (is_true && condition.type == api::condition::kCheckpointUnusable) told += condition.message;
+  const bool is_each_told = condition.type == api::condition::kCheckpointUnusable ||
+                            condition.type == api::condition::kDiverged;
+  if (is_true && is_each_told) told += condition.message;
   return told;
 }
 }  // namespace

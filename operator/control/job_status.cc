@@ -346,6 +346,9 @@ class Builder {
     if (!over && facts_.view && !facts_.view->checkpoint_failing.empty())
       return set(condition::kDegraded, true, reason::kCheckpointFailed,
                  "holds its state and tries again to write it: " + facts_.view->checkpoint_failing);
+    if (!over && facts_.view && !facts_.view->checkpoint_unread.empty())
+      return set(condition::kDegraded, true, reason::kCheckpointFailed,
+                 "waits for the checkpoints and asks again: " + facts_.view->checkpoint_unread);
     if (over || !is_stepping() || members() >= held())
       return set(condition::kDegraded, false, reason::kRecovered,
                  over            ? "finished"
@@ -393,7 +396,7 @@ class Builder {
     if (status_.progress && status_.progress->steps > 0) {
       display.progress = fmt::format("{}%", status_.progress->percentage);
     } else if (status_.progress && status_.progress->step > 0) {
-      display.progress = fmt::format("{} steps", status_.progress->step);
+      display.progress = counted(status_.progress->step, "step");
     }
     if (status_.progress && status_.progress->loss)
       display.loss = fmt::format("{:.3f}", *status_.progress->loss);

@@ -130,6 +130,17 @@ void Memory::note_ended_early(const std::string& job_uid, const std::string& pod
       fmt::format("its pods ended early, the last one: {}", utf8_prefix(why, kEarlyEndTold))};
 }
 
+void Memory::note_admitted(const std::string& job_uid, kube::Pod pod) {
+  std::lock_guard lock(mutex_);
+  admitted_[job_uid] = std::make_shared<const kube::Pod>(std::move(pod));
+}
+
+std::shared_ptr<const kube::Pod> Memory::admitted(const std::string& job_uid) const {
+  std::lock_guard lock(mutex_);
+  const auto found = admitted_.find(job_uid);
+  return found == admitted_.end() ? nullptr : found->second;
+}
+
 namespace {
 MonoTime first_of(std::optional<MonoTime>& seen, MonoTime now) {
   if (!seen) seen = now;
@@ -330,9 +341,9 @@ std::optional<Refusal> Memory::refusal(const std::string& job_uid, const std::st
   return found->second;
 }
 
-bool Memory::may_tell(const std::string& job_uid, const std::string& reason, MonoTime now) {
+bool Memory::may_tell(const std::string& job_uid, const std::string& subject, MonoTime now) {
   std::lock_guard lock(mutex_);
-  Tells& tells = tells_[job_uid][reason];
+  Tells& tells = tells_[job_uid][subject];
   if (tells.until > now) return false;
   lengthen(tells.in_a_row, tells.until, kTellFirst, kTellMost, now);
   return true;
@@ -395,6 +406,7 @@ void Memory::forget_job(const std::string& job_uid) {
   said_.erase(job_uid);
   told_.erase(job_uid);
   early_.erase(job_uid);
+  admitted_.erase(job_uid);
   ends_.erase(job_uid);
   refusals_.erase(job_uid);
   tells_.erase(job_uid);

@@ -6,6 +6,7 @@
 
 #include "common/clock.h"
 #include "common/result.h"
+#include "kube/objects/pod.h"
 #include "operator/control/objects.h"
 #include "operator/control/status_diff.h"
 #include "operator/coordinator/gpu_time.h"
@@ -13,6 +14,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -120,6 +122,11 @@ class Memory {
   void note_ended_early(const std::string& job_uid, const std::string& pod_uid,
                         const std::string& why, MonoTime now);
 
+  // The pod that the API server would have made of the job's template, as this leader tried it;
+  // null: it did not.
+  void note_admitted(const std::string& job_uid, kube::Pod pod);
+  std::shared_ptr<const kube::Pod> admitted(const std::string& job_uid) const;
+
   // When this leader first saw that the job is being deleted, or that it is finished.
   MonoTime deleted_since(const std::string& job_uid, MonoTime now);
   MonoTime finished_since(const std::string& job_uid, MonoTime now);
@@ -181,9 +188,9 @@ class Memory {
                     Duration first, MonoTime now);
   std::optional<Refusal> refusal(const std::string& job_uid, const std::string& request,
                                  MonoTime now) const;
-  // Whether an event of this reason is due: the first, then after pauses that double, kTellMost at
-  // most, until that long was quiet.
-  bool may_tell(const std::string& job_uid, const std::string& reason, MonoTime now);
+  // Whether an event about this subject is due: the first, then after pauses that double, kTellMost
+  // at most, until that long was quiet.
+  bool may_tell(const std::string& job_uid, const std::string& subject, MonoTime now);
   // It may have its pods now: what is refused from here on is news.
   void forget_refusals(const std::string& job_uid);
 
@@ -226,6 +233,7 @@ class Memory {
     MonoTime last{};
   };
   std::map<std::string, EarlyEnds> early_;
+  std::map<std::string, std::shared_ptr<const kube::Pod>> admitted_;
   struct Ends {
     std::optional<MonoTime> deleted, finished;
   };
@@ -249,7 +257,7 @@ class Memory {
     int in_a_row = 0;
     MonoTime until{};
   };
-  std::map<std::string, std::map<std::string, Tells>> tells_;  // by reason
+  std::map<std::string, std::map<std::string, Tells>> tells_;  // by subject
   struct Account {
     coordinator::GpuSeconds before;  // of counts that have ended
     MonoTime since{};

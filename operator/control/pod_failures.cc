@@ -15,10 +15,22 @@ bool was_ended_from_outside(const kube::ContainerStatus& container) {
   const bool by_signal = container.exit_code == kTerminated || container.exit_code == kKilled;
   return by_signal && container.reason != "OOMKilled";
 }
+
+// Kubelets have many words for why they do not take a pod, and get new ones. None of its containers
+// began; its template's own time limit may be over before they do, too.
+bool was_refused_by_kubelet(const kube::Pod& pod) {
+  return !pod.reason.empty() && pod.reason != "DeadlineExceeded" &&
+         std::all_of(pod.containers.begin(), pod.containers.end(),
+                     [](const kube::ContainerStatus& container) {
+                       return container.state == kube::ContainerStatus::State::kWaiting;
+                     });
+}
 }  // namespace
 
 bool is_lost_to_infrastructure(const kube::Pod& pod) {
   if (pod.phase != kube::PodPhase::kFailed) return false;
+  if (was_refused_by_kubelet(pod)) return true;
+  // These may also come to a pod that ran, such as when its kubelet begins anew.
   for (const std::string_view reason :
        {"Evicted", "NodeLost", "NodeRebooted", "NodeShutdown", "NodeAffinity", "Preempting",
         "Shutdown", "Terminated", "UnexpectedAdmissionError"}) {

@@ -9,9 +9,9 @@
 
 namespace rubato::control {
 
-// The pod failed, and by a table of reasons no job could help it: the node was lost, drained or
-// rebooted, the kubelet refused the pod, somebody sent its processes SIGTERM or SIGKILL from
-// outside. A container that ran out of its own memory is the job's doing.
+// The pod failed, and no job could help it: the kubelet refused the pod, whatever for, the node was
+// lost, drained or rebooted (a table of reasons), somebody sent its processes SIGTERM or SIGKILL
+// from outside. A container that ran out of its own memory is the job's doing.
 bool is_lost_to_infrastructure(const kube::Pod& pod);
 // It failed, and that is charged to faultTolerance.maxRestarts.
 bool failed_of_itself(const kube::Pod& pod);

@@ -3,6 +3,7 @@
 #include "common/check.h"
 #include "common/log.h"
 #include "common/planted.h"
+#include "common/words.h"
 #include "kube/errors.h"
 #include "operator/api/codec.h"
 #include "operator/api/resources.h"
@@ -290,6 +291,7 @@ bool SchedulerLoop::apply(const sched::Action& action, const World& world) {
       unsettled_.insert_or_assign({job.meta.ns, job.meta.name}, Unsettled{job, next, action.kind});
     } else {
       d_.gate.end_decision(job.meta.uid);
+      wait_after_refusal(job, next, written.error());
     }
     return false;
   }
@@ -298,6 +300,31 @@ bool SchedulerLoop::apply(const sched::Action& action, const World& world) {
       {job.meta.ns, job.meta.name}, next.epoch, kube::resource_version_of(*written)};
   tell(job, next, action.kind);
   return true;
+}
+
+// What no other decision helps against is said of the job: etcd finds the object too large, or a
+// policy refuses the write. It is not tried again before a pause is over.
+void SchedulerLoop::wait_after_refusal(const api::TrainingJob& job, const api::Allocation& next,
+                                       const Error& error) {
+  if (error.reason() != "RequestEntityTooLarge" && !kube::is_forbidden(error) &&
+      !kube::is_denied_by_admission(error))
+    return;
+  const std::string& uid = job.meta.uid;
+  const MonoTime now = d_.executor.now();
+  const std::string why =
+      fmt::format("the API server does not take a decision on its GPUs ({} of {}): {}",
+                  counted(static_cast<std::int64_t>(next.pods.size()), "pod"),
+                  counted(next.gpus, "GPU"), error.what());
+  const std::int64_t has = job.status.allocation ? job.status.allocation->gpus : 0;
+  if (has == 0)
+    d_.memory.hold_back(uid, {now + kRefusalPause, std::string(api::reason::kWaitingForGpus), why});
+  else if (next.gpus > has)
+    d_.memory.limit_growth(uid, has, now);
+  if (d_.memory.may_tell(uid, "NotAllocated", now))
+    d_.events.emit(
+        {std::string(api::kApiVersion), "TrainingJob", job.meta.ns, job.meta.name, uid, ""},
+        {kube::EventLevel::kWarning, "NotAllocated", "Scheduling", why});
+  d_.enqueue({job.meta.ns, job.meta.name});
 }
 
 void SchedulerLoop::tell(const api::TrainingJob& job, const api::Allocation& next,

@@ -105,6 +105,8 @@ class SchedulerLoop {
   bool shows_bound(const kube::Pod& pod) const;  // the cache
   void look_after_bindings();
   void tell(const api::TrainingJob& job, const api::Allocation& next, sched::ActionKind kind);
+  void wait_after_refusal(const api::TrainingJob& job, const api::Allocation& next,
+                          const Error& error);
 
   Dependencies d_;
   PlanCheck plan_check_;

@@ -143,7 +143,7 @@ std::string describe_profile(const api::TrainingJobSpec& spec) {
                                      : training.model->preset);
     text += training.model ? fmt::format(", {} x {} tokens a step", training.batch.global,
                                          training.batch.sequence_length)
-                           : fmt::format(", {} samples a step", training.batch.global);
+                           : fmt::format(", {} a step", counted(training.batch.global, "sample"));
   }
   return fmt::format("{}, {} a pod", text, counted(spec.gpus.per_pod, "GPU"));
 }

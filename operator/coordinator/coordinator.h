@@ -182,7 +182,10 @@ struct View : Progress {
   // The newest one that was found damaged and set aside, for people; empty: one was written since.
   // Unset: nothing is known.
   std::optional<std::string> checkpoint_damaged;
-  std::string checkpoint_failing;  // why the one in hand cannot be written; tried again meanwhile
+  // Why the one in hand cannot be written, and where; tried again meanwhile.
+  std::string checkpoint_failing;
+  // Whom the disk of checkpoints has not answered for long, when it is to begin; it asks on.
+  std::string checkpoint_unread;
   std::uint64_t recomputed_steps = 0;
   std::uint64_t ended_at = 0;  // the step after which the script ended the job; 0: it has not
   std::optional<MonoTime> parked_since;
@@ -198,7 +201,7 @@ struct View : Progress {
   // Of the job's life. A leader counts those it made itself when they have ended, and those of the
   // leaders before it from the record, where each is when it is decided: none is lost with them.
   std::uint64_t rescales = 0;
-  // Members held different states: who, where, and what follows. For kDivergedShown.
+  // Members held different states: who, where, which digests, what follows. For kDivergedShown.
   std::string diverged;
   std::vector<Refusal> refused;      // workers of pods that are still wanted; at most one a slot
   std::vector<PodFailure> failures;  // newest last; bounded by kFailuresKept
@@ -208,6 +211,8 @@ struct View : Progress {
 };
 constexpr std::size_t kChangesKept = 64;
 constexpr auto kDivergedShown = 10min;  // also of the condition, under whichever leader
+// A node on which members' states differed from the majority's twice within this time is avoided.
+constexpr auto kDivergedAgain = 1h;
 constexpr std::size_t kFailuresKept = 64;
 // Times that no majority of the members held one state, without a checkpoint in between. After so
 // many the job ends (Diverged): its script makes the states differ, or a memory does each time.

@@ -1,5 +1,6 @@
 // Planned changes: newcomers follow, leavers leave, settings change; all switch at one commit.
 #include "common/log.h"
+#include "common/planted.h"
 #include "common/words.h"
 #include "operator/coordinator/bounds.h"
 #include "operator/coordinator/job_machine.h"
@@ -101,6 +102,7 @@ std::map<WorkerKey, std::size_t> JobMachine::followers_of_donors() {
 // whose link has failed comes last.
 const Member& JobMachine::donor_for(const Worker& worker,
                                     const std::map<WorkerKey, std::size_t>& load) const {
+  if (planted(Bug::kOneDonor)) return record_.members.front();
   const auto rank = [&](const Member& m) {
     const auto found = load.find(m.key);
     const std::size_t followers = found == load.end() ? 0 : found->second;
@@ -188,6 +190,7 @@ JobMachine::Moves JobMachine::possible_moves() {
 
 // Does somebody who waits to join refuse the recorded generation? Then all go on in a higher one.
 bool JobMachine::newcomer_refuses_us() {
+  if (planted(Bug::kNobodyRises)) return false;
   const std::vector<WorkerKey> keys = living();
   return std::any_of(keys.begin(), keys.end(), [&](const WorkerKey& key) {
     const Worker* worker = worker_of(key);

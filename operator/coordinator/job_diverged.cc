@@ -17,8 +17,9 @@ std::string names_of(const std::vector<std::string>& pods) { return some_of(pods
 }  // namespace
 
 // Every member says the same; the first word is enough. Whose state is dropped is not asked for it
-// any more, whatever it says before it has begun anew.
-void JobMachine::take_diverged(std::uint64_t generation, const wire::CommitRecord& record) {
+// any more, whatever it says before it has begun anew. Whose node did so before is refused.
+void JobMachine::take_diverged(std::uint64_t generation, const wire::CommitRecord& record,
+                               const std::string& difference) {
   const bool is_next = generation == record_.generation;
   if (generation < oldest_of_interest() || (!is_next && record_.previous.empty())) return;
   const std::vector<Member>& members = is_next ? record_.members : record_.previous;
@@ -45,11 +46,16 @@ void JobMachine::take_diverged(std::uint64_t generation, const wire::CommitRecor
                 where, names_of(dropped))
           : fmt::format("{}: pods {} held another state than pods {}, and begin anew as followers",
                         where, names_of(dropped), names_of(kept));
+  if (!difference.empty()) view_.diverged += " (" + difference + ")";
   diverged_at_ = told_;
-  outputs_.changed = true;
   LOG_WARNING(kLog, "{}: {}", to_string(wish_.job), view_.diverged);
-  for (const Member& m : minority)
-    if (Worker* worker = member(m)) drop_state(m.key, *worker);
+  for (const Member& m : minority) {
+    Worker* worker = member(m);
+    if (worker == nullptr) continue;
+    if (!kept.empty() && differs_again(m.node, generation))
+      refuse(m.key, kDiverged, "twice within an hour; now in " + view_.diverged);
+    drop_state(m.key, *worker);
+  }
   if (!kept.empty()) return;
   note_undecided(generation, where);
   // What followers have, they have from a donor that nobody knows to be right.
@@ -60,6 +66,55 @@ void JobMachine::take_diverged(std::uint64_t generation, const wire::CommitRecor
   }
 }
 
+// Its first member counts for all of a generation. What a leader before us saw is not known.
+bool JobMachine::differs_again(const std::string& node, std::uint64_t generation) {
+  std::erase_if(differed_,
+                [&](const auto& entry) { return told_ - entry.second.at > kDivergedAgain; });
+  const auto [found, is_first] = differed_.try_emplace(node);
+  NodeDiffered& last = found->second;
+  if (is_first || last.generation != generation)
+    last = {.generation = generation, .at = told_, .is_again = !is_first};
+  return last.is_again;
+}
+
+// Members that stand still have no links to compare over: each says the digest of all that it
+// holds, and before one of them is asked to write, most must hold the same. False: not yet.
+bool JobMachine::compare_parked() {
+  if (wish_.is_stateless) return true;
+  std::map<std::uint64_t, std::vector<std::uint32_t>> sides;
+  std::size_t all = 0;
+  for (std::uint32_t rank = 0; rank < record_.members.size(); ++rank) {
+    const Worker* worker = member(record_.members[rank]);
+    if (worker == nullptr || worker->standing.generation() != record_.generation) continue;
+    const bool is_parked = worker->standing.phase() == wire::WORKER_PARKED;
+    const bool levels = parked_ && worker->standing.phase() == wire::WORKER_TRAINING;
+    if (levels || (is_parked && worker->standing.phase_name() == "compare")) return false;
+    if (!is_parked) continue;
+    const std::uint64_t digest = worker->standing.parked_digest();
+    if (digest == 0) continue;  // of a build before
+    sides[digest].push_back(rank);
+    ++all;
+  }
+  if (sides.size() < 2) return true;
+  const bool has_majority =
+      std::ranges::any_of(sides, [&](const auto& side) { return 2 * side.second.size() > all; });
+  wire::CommitRecord record;
+  record.set_seq(view_.seq);
+  record.set_step(view_.step);
+  std::vector<std::string> said;
+  for (const auto& [digest, ranks] : sides) {
+    std::vector<std::string> pods;
+    for (const std::uint32_t rank : ranks) pods.push_back(record_.members[rank].pod);
+    said.push_back(fmt::format("{:016x} at {}", digest, names_of(pods)));
+    for (const std::uint32_t rank : ranks)
+      if (has_majority && 2 * ranks.size() <= all) record.add_diverged(rank);
+  }
+  if (!has_majority)
+    for (std::uint32_t rank = 0; rank < record_.members.size(); ++rank) record.add_diverged(rank);
+  take_diverged(record_.generation, record, "the state is " + some_of(said, kPodsNamed, ", but "));
+  return false;
+}
+
 // The next attempt goes back to the same checkpoint and, where it is the script that makes the
 // states differ, to the same end. Each member says it: a generation counts once.
 void JobMachine::note_undecided(std::uint64_t generation, const std::string& where) {
@@ -68,7 +123,7 @@ void JobMachine::note_undecided(std::uint64_t generation, const std::string& whe
   if (checkpoint != undecided_.checkpoint_step) undecided_.times = 0;
   undecided_ = {undecided_.times + 1, generation, checkpoint};
   if (undecided_.times < kUndecidedMost) return;
-  view_.failure_reason = "Diverged";
+  view_.failure_reason = kDiverged;
   view_.failure_message = fmt::format(
       "the workers held different states {} times in a row, last in {}, and no majority one state. "
       "A script that does not compute the same on each worker does that (weights made without a "
@@ -82,7 +137,7 @@ void JobMachine::drop_state(const WorkerKey& key, Worker& worker) {
   worker.diverged = true;
   add_failure({.pod = agents_[key.pod_uid].name,
                .pod_uid = key.pod_uid,
-               .reason = "Diverged",
+               .reason = kDiverged,
                .message = view_.diverged,
                .infrastructure = true});
 }

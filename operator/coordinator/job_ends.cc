@@ -1,5 +1,6 @@
 // How a job begins and how it ends.
 #include "common/log.h"
+#include "common/planted.h"
 #include "common/words.h"
 #include "operator/coordinator/job_machine.h"
 
@@ -96,6 +97,7 @@ bool JobMachine::may_start(MonoTime now, std::size_t ready) {
 // another checkpoint, or until it could not start from what it had seen. When one that a leader
 // before us configured has looked is not known.
 bool JobMachine::has_looked(const Worker& worker, std::uint64_t number) const {
+  if (planted(Bug::kLookOnce)) return true;
   if (const std::uint64_t looked = worker.standing.looked(); looked != 0) return looked == number;
   const bool is_old = worker.configured_at ? *worker.configured_at < last_commit_ : has_trained_;
   return !is_old && !worker.start_failed;
@@ -161,7 +163,7 @@ std::optional<std::uint64_t> JobMachine::newest_checkpoint(std::vector<WorkerKey
   const auto found = [&](const WorkerKey& key) -> std::optional<Found> {
     const auto& s = worker_of(key)->standing;
     if (!s.has_checkpoint()) return std::nullopt;
-    return Found(s.checkpoint_step(), s.checkpoint_digest());
+    return Found(s.checkpoint_step(), planted(Bug::kStepsAlone) ? 0 : s.checkpoint_digest());
   };
   std::map<Found, std::size_t> readers;
   for (const WorkerKey& key : ready)
@@ -239,7 +241,7 @@ void JobMachine::start(MonoTime now, std::optional<std::uint64_t> checkpoint,
     gpu_time_.move(GpuUse::kUseful, GpuUse::kFailure,
                    again * view_.step_seconds * static_cast<double>(record_.members.size()));
   }
-  record_.recomputed_steps = view_.recomputed_steps;
+  if (!planted(Bug::kForgetRecomputed)) record_.recomputed_steps = view_.recomputed_steps;
   view_.step = record_.step = base;
   view_.has_checkpoint = checkpoint.has_value();
   view_.checkpoint_step = base;
@@ -341,6 +343,7 @@ bool JobMachine::has_left(const wire::WorkerStanding& standing) const {
 // and from there they stop with the last committed step.
 void JobMachine::advance_stop(MonoTime now) {
   if (!stop_since_) stop_since_ = now;
+  if (!compare_parked()) return wake_at(*stop_since_ + wish_.grace);
   const std::vector<Member>& members =
       op_ && op_->kind == Kind::kPlanned ? op_->next.previous : record_.members;
   bool stopped = !members.empty() && (wish_.is_stateless || member(members.front()) != nullptr);
@@ -366,7 +369,7 @@ void JobMachine::advance_stop(MonoTime now) {
     command.mutable_request()->set_reason(wish_.stop_reason);
     order(m.key, std::move(command));
   }
-  const MonoTime half = *stop_since_ + wish_.grace / 2;
+  const MonoTime half = *stop_since_ + (planted(Bug::kAnyGrace) ? 2min : wish_.grace) / 2;
   if (stopped) return end(now, Phase::kStopped, wish_.stop_reason);
   if (computes && !is_decided && !abandons_step_ && !wish_.is_stateless && now >= half) {
     abandons_step_ = true;

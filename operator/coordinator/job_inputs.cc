@@ -1,10 +1,14 @@
 // What a JobMachine is told, taken down; the pass over it all comes with tick().
 #include "common/log.h"
+#include "common/planted.h"
 #include "operator/coordinator/bounds.h"
 #include "operator/coordinator/job_machine.h"
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
+
+#include <fmt/format.h>
 
 namespace rubato::coordinator {
 namespace {
@@ -32,7 +36,8 @@ bool differs_in_progress_alone(const wire::WorkerStanding& a, const wire::Worker
   const auto decisive = [](const wire::WorkerStanding& s) {
     return std::tuple(s.id().incarnation(), s.phase(), s.generation(), s.fenced_below(),
                       s.has_state(), s.reduced(), s.prepared_generation(), s.following(),
-                      s.caught_up(), s.looked(), s.has_checkpoint(), s.members_of());
+                      s.caught_up(), s.looked(), s.has_checkpoint(), s.members_of(),
+                      s.parked_digest());
   };
   return decisive(a) == decisive(b);
 }
@@ -180,7 +185,7 @@ void JobMachine::swapped(SwapResult result) {
 }
 
 void JobMachine::tick(MonoTime now, MonoTime heard) {
-  if (!conflict_) mark_dead(heard);
+  if (!conflict_) mark_dead(planted(Bug::kJudgeUnheard) ? now : heard);
   pass(now);
 }
 
@@ -202,13 +207,21 @@ void JobMachine::take_standing(Agent& agent, const wire::WorkerStanding& said) {
   if (is_over && said.id().incarnation() == worker.standing.id().incarnation()) return;
   if (said.id().incarnation() > worker.standing.id().incarnation()) {
     const int in_vain = worker.follows_in_vain;
+    // What is wrong with its node is so for its next process, too.
+    auto refusal = std::move(worker.refusal);
+    if (refusal && refusal->reason != kDiverged) refusal.reset();
     worker = Worker{};
     worker.progress_at = told_;
     worker.follows_in_vain = in_vain;
+    worker.refusal = std::move(refusal);
   }
   worker.exited = false;
   const wire::WorkerStanding before =
       std::exchange(worker.standing, bounded(said, wish_.micro_batches));
+  if (planted(Bug::kStaleStatus) && said.fenced_below() > before.fenced_below()) {
+    worker.standing = before;
+    worker.standing.set_fenced_below(said.fenced_below());
+  }
   const wire::WorkerStanding& standing = worker.standing;
   if (!standing.fingerprint().empty()) fingerprint_of_node_[agent.node] = standing.fingerprint();
   const bool ends_change = unfinished_ && standing.seq() > before.seq();
@@ -216,6 +229,8 @@ void JobMachine::take_standing(Agent& agent, const wire::WorkerStanding& said) {
   const bool is_known = before.id().incarnation() == standing.id().incarnation();
   if (is_known) note_skipped(worker, before.checkpoints_skipped());
   const bool was_starting = before.phase() == wire::WORKER_STARTING;
+  const bool has_read = standing.looked() != before.looked() || standing.phase() != before.phase();
+  if (has_read) worker.unread.clear();
   const bool has_followed = before.phase() == wire::WORKER_FOLLOWING &&
                             standing.phase() != wire::WORKER_FOLLOWING &&
                             before.following() == worker.follow_generation;
@@ -291,7 +306,8 @@ void JobMachine::take_event(Agent& agent, const wire::WorkerEvent& event) {
       break;
     case wire::WorkerEvent::kCommitted:
       if (event.committed().record().outcome() == wire::OUTCOME_DIVERGED)
-        take_diverged(event.committed().generation(), event.committed().record());
+        take_diverged(event.committed().generation(), event.committed().record(),
+                      bounded(event.committed().difference()));
       break;
     case wire::WorkerEvent::NEWS_NOT_SET:
     case wire::WorkerEvent::kCaughtUp:
@@ -308,7 +324,8 @@ void JobMachine::take_failure(MonoTime now, Agent& agent, Worker& worker,
   const WorkerKey key{standing.id().pod_uid(), standing.id().slot()};
   const wire::FailureScope scope = scope_of(failure);
   // Nobody but a member speaks for the job, and a worker that holds its only copy is not refused.
-  if (scope == wire::FAILURE_SCOPE_JOB && is_member(key)) {
+  const bool is_for_good = planted(Bug::kAnyoneEnds) && scope != wire::FAILURE_SCOPE_ATTEMPT;
+  if ((scope == wire::FAILURE_SCOPE_JOB && is_member(key)) || is_for_good) {
     outputs_.changed = true;
     view_.failure_reason = bounded(failure.reason());
     view_.failure_message = bounded(failure.message());
@@ -317,8 +334,13 @@ void JobMachine::take_failure(MonoTime now, Agent& agent, Worker& worker,
   if (scope == wire::FAILURE_SCOPE_WORKER && (!standing.has_state() || others_hold_state(key)))
     return refuse(key, bounded(failure.reason()), bounded(failure.message()));
   if (failure.reason() == "CheckpointFailed") {
-    view_.checkpoint_failing = bounded(failure.message());  // it holds its state, and tries again
-    outputs_.changed = true;
+    // Who holds a state tries again to write it; who holds none waits to read one.
+    const std::string why =
+        fmt::format("pod {} on node {}: {}", agent.name, agent.node, bounded(failure.message()));
+    if (!standing.has_state())
+      worker.unread = why;
+    else
+      show(view_.checkpoint_failing, why);
     return;
   }
   if (wish_.is_stateless) {
@@ -336,8 +358,8 @@ void JobMachine::take_failure(MonoTime now, Agent& agent, Worker& worker,
   worker.start_failed = worker.start_failed || !standing.has_state();
   const bool is_of_now = standing.generation() >= oldest_of_interest() || joins(key);
   if (!is_of_now) return;
-  const std::string why =
-      bounded(failure.reason()) + " of pod " + agent.name + ": " + bounded(failure.message());
+  const std::string why = fmt::format("{} of pod {} on node {}: {}", bounded(failure.reason()),
+                                      agent.name, agent.node, bounded(failure.message()));
   if (is_member(key) && !standing.has_state()) start_why_ = why;
   if (suspect_since_ && suspect_cause_ != kLinkFailed) return;
   if (!suspect_since_) suspect_since_ = now;  // it could not form, start, level or compute

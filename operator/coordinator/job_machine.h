@@ -25,6 +25,7 @@ namespace rubato::coordinator {
 
 inline constexpr const char* kLog = "coordinator";        // component of the log lines
 inline constexpr const char* kLinkFailed = "LinkFailed";  // View::recovers_from
+inline constexpr const char* kDiverged = "Diverged";      // of failures and refusals
 
 // The next rank. What all members' builds know, the Form asks for.
 void add_member(wire::Form& form, const wire::WorkerStanding& standing);
@@ -54,6 +55,7 @@ constexpr int kAttemptsMax = 64;        // starts and recoveries without a commi
 constexpr Duration kRecoveryPause = 200ms;
 constexpr Duration kRecoveryPauseMost = 30s;
 constexpr auto kDataGiveUp = 30min;  // data that cannot be read may come back until then
+constexpr auto kLookLong = 30s;      // a look at the checkpoints that is not over by then is told
 
 struct Send {
   std::string pod_uid;
@@ -141,6 +143,7 @@ class JobMachine {
     MonoTime last_left_out{};
     std::optional<std::uint64_t> known_checkpoint;  // the newest one when it was configured
     std::uint64_t asked_look = 0;                   // number of the last Look over this connection
+    std::string unread;                             // why its disk has not answered, as it says
     std::optional<MonoTime> configured_at;  // by us; after it, it looked at the disk by itself
     bool start_failed = false;              // it could not begin with what it was told to
     bool restart_sent = false;              // over this connection
@@ -234,7 +237,10 @@ class JobMachine {
   void configure_new(MonoTime now);
   bool holding(MonoTime now);
   // job_diverged.cc
-  void take_diverged(std::uint64_t generation, const wire::CommitRecord& record);
+  void take_diverged(std::uint64_t generation, const wire::CommitRecord& record,
+                     const std::string& difference);
+  bool differs_again(const std::string& node, std::uint64_t generation);
+  bool compare_parked();
   void drop_state(const WorkerKey& key, Worker& worker);
   void note_undecided(std::uint64_t generation, const std::string& where);
   void restart_diverged(MonoTime now);
@@ -373,6 +379,7 @@ class JobMachine {
   void refresh_phase(MonoTime now);
   void refresh_end(MonoTime now);  // the phase of a job that has ended
   std::string forming_reason() const;
+  std::string why_unread(MonoTime now) const;
   void enter(Phase phase, std::string reason);
   void note_marks(const wire::WorkerStanding& standing);
   const wire::WorkerStanding* furthest_member();
@@ -429,6 +436,12 @@ class JobMachine {
     std::uint64_t generation = 0;  // of the last
     std::uint64_t checkpoint_step = 0;
   } undecided_;
+  struct NodeDiffered {
+    std::uint64_t generation = 0;  // the last in which it did
+    MonoTime at{};
+    bool is_again = false;
+  };
+  std::map<std::string, NodeDiffered> differed_;  // nodes whose members' states did, within an hour
   std::map<std::string, std::string> fingerprint_of_node_;  // what each has said last
   std::set<std::pair<WorkerKey, WorkerKey>> broken_links_;  // said since the last commit
   std::optional<Probing> probing_;

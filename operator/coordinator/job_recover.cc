@@ -382,7 +382,9 @@ void JobMachine::await_formed(MonoTime now) {
     const Member& m = op_->next.members[rank];
     Worker* worker = member(m);
     const auto& s = worker->standing;
-    const bool stands = s.phase() != wire::WORKER_ABORTED && s.phase() != wire::WORKER_READY;
+    const bool is_to_park = op_->kind == Kind::kRecover && op_->parked;
+    const bool stands = s.phase() != wire::WORKER_ABORTED && s.phase() != wire::WORKER_READY &&
+                        !(is_to_park && s.phase() == wire::WORKER_TRAINING);
     // A program may have failed by now: that is another matter.
     const bool in = s.generation() == generation && (stands || wish_.is_stateless);
     if (in) continue;

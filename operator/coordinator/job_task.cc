@@ -77,6 +77,7 @@ void JobTask::ensure(const Wish& wish) {
 void JobTask::index_wish() {
   wished_uids_.clear();
   for (const Wish::Pod& pod : wish_.pods) wished_uids_.insert(pod.uid);
+  std::erase_if(turned_away_, [&](const auto& e) { return !wished_uids_.contains(e.first); });
 }
 
 bool JobTask::knows_pod(const std::string& pod_uid) const {
@@ -95,9 +96,27 @@ void JobTask::note_pod(const std::string& pod_name) {
   if (ordinal) highest_ordinal_ = std::max(highest_ordinal_, *ordinal);
 }
 
+void JobTask::turn_away(const wire::Hello& hello, const std::string& why) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto pod = std::ranges::find(wish_.pods, hello.pod_uid(), &Wish::Pod::uid);
+    if (pod == wish_.pods.end()) return;
+    Refusal refusal{.pod = pod->name,
+                    .pod_uid = pod->uid,
+                    .node = pod->node,
+                    .reason = "NoCommonVersion",
+                    .message = why};
+    if (!turned_away_.try_emplace(pod->uid, std::move(refusal)).second) return;
+  }
+  if (hooks_.changed) hooks_.changed(job_);
+}
+
 View JobTask::view() const {
   const std::lock_guard lock(mutex_);
   View view = view_;
+  for (const auto& [uid, refusal] : turned_away_)
+    if (std::ranges::find(view.members, uid, &MemberView::pod_uid) == view.members.end())
+      view.refused.push_back(refusal);
   view.highest_ordinal = highest_ordinal_;
   if (!write_problem_.empty()) view.reason = write_problem_;
   return view;
@@ -108,6 +127,7 @@ void JobTask::attach(std::uint64_t session, std::shared_ptr<net::Channel> channe
   std::shared_ptr<net::Channel> replaced;
   {
     const std::lock_guard lock(mutex_);
+    turned_away_.erase(hello.pod_uid());
     Session& slot = sessions_[hello.pod_uid()];
     // Those that an agent gave up while we slept are all found at once, in any order.
     if (slot.id > session) return channel->close();

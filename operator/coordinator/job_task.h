@@ -56,6 +56,9 @@ class JobTask {
   std::size_t pod_count() const;
   // An agent that holds the job's token gave this name, whether the pod is wanted or not.
   void note_pod(const std::string& pod_name);
+  // An agent that holds the job's token is of a build that cannot be talked to: its pod is refused,
+  // but for one of a member, which trains on whoever hears it.
+  void turn_away(const wire::Hello& hello, const std::string& why);
   View view() const;
 
   // A session: at most one per pod, a later one (a higher number) replaces an earlier. `bytes`: of
@@ -123,6 +126,7 @@ class JobTask {
   View view_;
   std::string write_problem_;          // why the record could not be written; empty: it could
   std::int64_t highest_ordinal_ = -1;  // of pods whose agents came
+  std::map<std::string, Refusal> turned_away_;  // by pod uid, while it is wanted
   std::deque<Input> inputs_;
   std::unordered_set<std::string> greeted_;  // pods whose hellos are in inputs_: of each the last
   bool is_urgent_ = false;                   // some are more than heartbeats

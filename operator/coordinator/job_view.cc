@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
 namespace rubato::coordinator {
 
 // Checkpoints and validations that a member tells of.
@@ -222,7 +224,9 @@ void JobMachine::refresh_phase(MonoTime now) {
     enter(Phase::kSwitching, op_->change.reason);
   } else if (record_.members.empty() || std::none_of(record_.members.begin(), record_.members.end(),
                                                      [&](const Member& m) { return member(m); })) {
-    enter(Phase::kWaiting, "waiting for " + counted(wish_.start_workers, "ready worker"));
+    enter(Phase::kWaiting,
+          "waiting for " + counted(wish_.start_workers, "ready worker") +
+              (view_.checkpoint_unread.empty() ? "" : "; " + view_.checkpoint_unread));
   } else if (parked_) {
     enter(Phase::kParked,
           std::to_string(size) + " of at least " + counted(wish_.min_workers, "worker"));
@@ -241,7 +245,27 @@ void JobMachine::refresh_phase(MonoTime now) {
   since(Phase::kWaiting, view_.waiting_since);
 }
 
+// The first whose disk of checkpoints does not answer: it says so, or its look takes so long that
+// it cannot. Who holds a state needs none.
+std::string JobMachine::why_unread(MonoTime now) const {
+  for (const auto& [uid, agent] : agents_) {
+    if (!agent.connected || agent.pod == nullptr) continue;
+    for (const auto& [slot, worker] : agent.workers) {
+      if (worker.exited || worker.refusal || worker.standing.has_state()) continue;
+      if (!worker.unread.empty()) return worker.unread;
+      const bool is_long = worker.standing.phase_name() == "look" && worker.asked_look != 0 &&
+                           now >= worker.asked_at + kLookLong;
+      if (is_long)
+        return fmt::format(
+            "pod {} on node {}: a look at the checkpoints has had no answer for {} s", agent.name,
+            agent.node, std::chrono::duration_cast<std::chrono::seconds>(kLookLong).count());
+    }
+  }
+  return "";
+}
+
 void JobMachine::refresh_view(MonoTime now) {
+  show(view_.checkpoint_unread, why_unread(now));
   refresh_phase(now);
   show(view_.taking_over, held_);
   show(view_.stop_since, stop_since_);
@@ -266,7 +290,8 @@ void JobMachine::refresh_view(MonoTime now) {
     const Agent* agent = agent_of(pod.uid);
     if (agent == nullptr) continue;
     for (const auto& [slot, worker] : agent->workers)
-      if (worker.refusal && !worker.exited && !agent->dead) refused.push_back(*worker.refusal);
+      if (worker.refusal && (!worker.exited || worker.diverged) && !agent->dead)
+        refused.push_back(*worker.refusal);
     if (!agent->connected) continue;
     heard.push_back(pod.name);
     if (agent->workers.size() < pod.slots) continue;

@@ -377,11 +377,17 @@ std::shared_ptr<JobTask> Server::greet(net::Channel& channel, const wire::Hello&
     refuse(channel, "BadToken", "the token is not this job's", true);
     return nullptr;
   }
+  const Standing standing = find_(hello.job_uid());
   if (hello.version_min() > kWireVersion || hello.version_max() < kWireVersionMin) {
     refuse(channel, "Version", "no common version of the protocol", true);
+    if (standing.leading && standing.job)
+      standing.job->turn_away(
+          hello, fmt::format("its agent ({}) speaks versions {} to {} of the protocol, and this "
+                             "operator {} to {}",
+                             bounded(hello.build()), hello.version_min(), hello.version_max(),
+                             kWireVersionMin, kWireVersion));
     return nullptr;
   }
-  const Standing standing = find_(hello.job_uid());
   const std::string leader = dependencies_.leader_address ? dependencies_.leader_address() : "";
   const bool is_outdone = note_leader(hello, standing);
   if (!standing.leading) {

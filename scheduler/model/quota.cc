@@ -29,75 +29,95 @@ bool is_bounded(const Queue& queue) {
   });
 }
 
-QuotaBook::Rules::Rules(std::size_t queues)
-    : borrows(queues, 1),
-      bounded(queues, 0),
-      of_all(queues, nullptr),
-      guaranteed(queues, 0),
-      by_type(queues, 0),
-      level(queues, 1) {}
+QuotaBook::Rules::Rules(const Problem& problem)
+    : count_types(problem.count_types()), queues(problem.count_queues()) {
+  for (QueueIndex q; q < queues.end_key(); ++q) {
+    queues[q].first = paths.size();
+    for (std::optional<QueueIndex> one = q; one; one = problem.parent_of(*one))
+      paths.push_back(*one);
+    queues[q].level = paths.size() - queues[q].first;
+    deepest = std::max(deepest, queues[q].level);
+    if (problem.queue(q) != nullptr) add(problem, q);
+  }
+  const std::vector<OfQueue> own(queues.begin(), queues.end());
+  for (OfQueue& of : queues)
+    for (const QueueIndex one : std::span(paths).subspan(of.first, of.level)) {
+      of.is_bounded |= own[one.value].is_bounded;
+      of.is_limited |= own[one.value].is_limited;
+    }
+}
+
+void QuotaBook::Rules::add(const Problem& problem, QueueIndex queue) {
+  const Queue& said = *problem.queue(queue);
+  const auto& quotas = problem.quotas_of(queue);
+  const auto all = quotas.find(kAllTypes);
+  const Quota* of_all = all == quotas.end() ? nullptr : &all->second;
+  const bool may_borrow = goes_beyond_guarantees(said);
+  OfQueue& of = queues[queue];
+  of.most = allowance_of(of_all, may_borrow, kNoLimit).most();
+  const Gpus unnamed = of_all == nullptr ? 0 : kNoLimit;
+  of.most_unnamed = allowance_of(nullptr, may_borrow, unnamed).most();
+  of.guaranteed = of_all == nullptr ? 0 : of_all->guaranteed;
+  of.is_bounded = sched::is_bounded(said);
+  of.is_limited = of.most != kNoLimit || of.most_unnamed != kNoLimit;
+  has_guarantees = has_guarantees || of.guaranteed > 0;
+  add_types(problem, queue, may_borrow, unnamed);
+}
+
+void QuotaBook::Rules::add_types(const Problem& problem, QueueIndex queue, bool may_borrow,
+                                 Gpus unnamed) {
+  OfQueue& of = queues[queue];
+  for (const auto& [name, quota] : problem.quotas_of(queue)) {
+    if (name == kAllTypes) continue;
+    has_guarantees = has_guarantees || quota.guaranteed > 0;
+    const auto type = problem.find_type(name);
+    if (!type) continue;
+    if (of.row == kNoRow) {
+      of.row = static_cast<std::uint32_t>(types.size() / count_types);
+      types.resize(types.size() + count_types, {.most = of.most_unnamed});
+    }
+    const Gpus most = allowance_of(&quota, may_borrow, unnamed).most();
+    types[of.row * count_types + type->value] = {most, quota.guaranteed};
+    of.by_type = of.by_type || quota.guaranteed > 0;
+    of.is_limited = of.is_limited || most != kNoLimit;
+  }
+}
+
+const QuotaBook::Rules::OfType* QuotaBook::Rules::find(QueueIndex queue, TypeIndex type) const {
+  const std::uint32_t row = queues[queue].row;
+  return row == kNoRow ? nullptr : &types[row * count_types + type.value];
+}
 
 QuotaBook::QuotaBook(const Problem& problem)
-    : problem_(&problem),
+    : rules_(std::make_shared<const Rules>(problem)),
       used_all_(problem.count_queues(), 0),
-      rows_(problem.count_queues(), kNoRow) {
-  Rules rules(problem.count_queues());
-  for (QueueIndex q; q < used_all_.end_key(); ++q) {
-    for (auto one = parent_of(q); one; one = parent_of(*one)) ++rules.level[q];
-    rules.deepest = std::max(rules.deepest, rules.level[q]);
-    const Queue* queue = problem.queue(q);
-    if (queue == nullptr) continue;
-    rules.borrows[q] = goes_beyond_guarantees(*queue) ? 1 : 0;
-    rules.bounded[q] = sched::is_bounded(*queue) ? 1 : 0;
-    for (const auto& [name, quota] : problem.quotas_of(q)) {
-      rules.has_guarantees = rules.has_guarantees || quota.guaranteed > 0;
-      if (name == kAllTypes) {
-        rules.of_all[q] = &quota;
-        rules.guaranteed[q] = quota.guaranteed;
-      } else if (const auto type = problem.find_type(name)) {
-        made_cell(q, *type).quota = &quota;
-        if (quota.guaranteed > 0) rules.by_type[q] = 1;
-      }
-    }
-  }
-  rules_ = std::make_shared<const Rules>(std::move(rules));
-}
-
-const QuotaBook::Cell& QuotaBook::cell(QueueIndex queue, TypeIndex type) const {
-  static constexpr Cell kNothing{};
-  const std::uint32_t row = rows_[queue];
-  return row == kNoRow ? kNothing : cells_[row * problem_->count_types() + type.value];
-}
-
-QuotaBook::Cell& QuotaBook::made_cell(QueueIndex queue, TypeIndex type) {
-  const std::size_t types = problem_->count_types();
-  std::uint32_t& row = rows_[queue];
-  if (row == kNoRow) {
-    row = static_cast<std::uint32_t>(cells_.size() / types);
-    cells_.resize(cells_.size() + types);
-  }
-  return cells_[row * types + type.value];
-}
+      rows_(problem.count_queues(), kNoRow) {}
 
 void QuotaBook::take(QueueIndex queue, TypeIndex type, Gpus gpus) {
-  for (std::optional<QueueIndex> one = queue; one; one = parent_of(*one)) {
-    made_cell(*one, type).used += gpus;
-    used_all_[*one] += gpus;
+  const std::size_t types = rules_->count_types;
+  version_ = ++rules_->last_version;
+  for (const QueueIndex one : path_of(queue)) {
+    std::uint32_t& row = rows_[one];
+    if (row == kNoRow) {
+      row = static_cast<std::uint32_t>(used_.size() / types);
+      used_.resize(used_.size() + types, 0);
+    }
+    used_[row * types + type.value] += gpus;
+    used_all_[one] += gpus;
   }
 }
 
-Gpus QuotaBook::most_of(QueueIndex queue, const Quota* of_type) const {
-  return allowance_of(of_type, may_borrow(queue), rules_->of_all[queue] == nullptr ? 0 : kNoLimit)
-      .most();
+Gpus QuotaBook::most_of_type(QueueIndex queue, TypeIndex type) const {
+  const Rules::OfType* of_type = rules_->find(queue, type);
+  return of_type == nullptr ? rules_of(queue).most_unnamed : of_type->most;
 }
 
 Gpus QuotaBook::own_most(QueueIndex queue, TypeIndex type) const {
-  return std::min(own_most(queue), most_of(queue, cell(queue, type).quota));
+  return std::min(own_most(queue), most_of_type(queue, type));
 }
 
 Gpus QuotaBook::own_most(QueueIndex queue) const {
-  if (planted(Bug::kOverLimit)) return kNoLimit;
-  return allowance_of(rules_->of_all[queue], may_borrow(queue), kNoLimit).most();
+  return planted(Bug::kOverLimit) ? kNoLimit : rules_of(queue).most;
 }
 
 Gpus QuotaBook::most(QueueIndex queue, TypeIndex type) const {
@@ -109,8 +129,7 @@ Gpus QuotaBook::most(QueueIndex queue) const {
 }
 
 Gpus QuotaBook::own_room(QueueIndex queue, TypeIndex type) const {
-  const Cell& of_type = cell(queue, type);
-  return std::min(own_room(queue), left_of(most_of(queue, of_type.quota), of_type.used));
+  return std::min(own_room(queue), left_of(most_of_type(queue, type), used(queue, type)));
 }
 
 Gpus QuotaBook::own_room(QueueIndex queue) const { return left_of(own_most(queue), used(queue)); }
@@ -124,24 +143,16 @@ Gpus QuotaBook::room(QueueIndex queue) const {
 }
 
 std::optional<QueueIndex> QuotaBook::over_limit(QueueIndex queue, TypeIndex type) const {
-  for (std::optional<QueueIndex> one = queue; one; one = parent_of(*one)) {
-    const Cell& of_type = cell(*one, type);
-    if (used(*one) > own_most(*one) || of_type.used > most_of(*one, of_type.quota)) return one;
-  }
+  for (const QueueIndex one : path_of(queue))
+    if (used(one) > own_most(one) || used(one, type) > most_of_type(one, type)) return one;
   return std::nullopt;
 }
 
 QueueIndex QuotaBook::tightest(QueueIndex queue) const {
   QueueIndex tightest = queue;
-  for (auto one = parent_of(queue); one; one = parent_of(*one))
-    if (own_room(*one) <= own_room(tightest)) tightest = *one;
+  for (const QueueIndex one : path_of(queue).subspan(1))
+    if (own_room(one) <= own_room(tightest)) tightest = one;
   return tightest;
-}
-
-bool QuotaBook::is_part_of(QueueIndex queue, QueueIndex whole) const {
-  std::optional<QueueIndex> one = queue;
-  while (one && *one != whole) one = parent_of(*one);
-  return one.has_value();
 }
 
 std::optional<QueueIndex> QuotaBook::guarantor(QueueIndex queue, TypeIndex type, Gpus more,
@@ -149,32 +160,24 @@ std::optional<QueueIndex> QuotaBook::guarantor(QueueIndex queue, TypeIndex type,
   const auto holds = [&](Gpus guaranteed, Gpus in_use) {
     return guaranteed > 0 && in_use + more <= guaranteed;
   };
-  std::optional<QueueIndex> one = queue;
-  for (; one; one = parent_of(*one)) {
-    if (holds(rules_->guaranteed[*one], used(*one))) break;
-    if (rules_->by_type[*one] == 0) continue;
-    const Cell& of_type = cell(*one, type);
-    if (of_type.quota != nullptr && holds(of_type.quota->guaranteed, of_type.used)) break;
+  const Rules& rules = *rules_;
+  for (const QueueIndex one : path_of(queue)) {
+    const Rules::OfQueue& of = rules.queues[one];
+    const bool is_inside =
+        holds(of.guaranteed, used(one)) ||
+        (of.by_type && holds(rules.find(one, type)->guaranteed, used(one, type)));
+    if (!is_inside) continue;
+    // What the other one is a part of, it is a part of the parents of, too: none of these counts.
+    return other && is_part_of(*other, one) ? std::nullopt : std::optional(one);
   }
-  // What the other one is a part of, it is a part of the parents of, too: none of these counts.
-  return one && other && is_part_of(*other, *one) ? std::nullopt : one;
-}
-
-bool QuotaBook::is_borrowing(QueueIndex queue, TypeIndex type, QueueIndex other) const {
-  return used(queue, type) > 0 && !guarantor(queue, type, 0, other);
-}
-
-bool QuotaBook::is_bounded(QueueIndex queue) const {
-  std::optional<QueueIndex> one = queue;
-  while (one && rules_->bounded[*one] == 0) one = parent_of(*one);
-  return one.has_value();
+  return std::nullopt;
 }
 
 bool QuotaBook::is_helped_by(QueueIndex queue, QueueIndex other, TypeIndex type,
                              Gpus wanted) const {
-  for (std::optional<QueueIndex> one = queue; one; one = parent_of(*one))
-    if (is_part_of(other, *one) && own_room(*one, type) < wanted) return true;
-  return false;
+  return std::ranges::any_of(path_of(queue), [&](QueueIndex one) {
+    return is_part_of(other, one) && own_room(one, type) < wanted;
+  });
 }
 
 std::optional<TypeIndex> type_with_room(const QuotaBook& quota, const Problem& problem, JobIndex j,

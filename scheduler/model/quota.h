@@ -14,6 +14,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace rubato::sched {
@@ -42,7 +43,10 @@ class QuotaBook {
 
   // By it and its parts.
   Gpus used(QueueIndex queue) const { return used_all_[queue]; }
-  Gpus used(QueueIndex queue, TypeIndex type) const { return cell(queue, type).used; }
+  Gpus used(QueueIndex queue, TypeIndex type) const {
+    const std::uint32_t row = rows_[queue];
+    return row == kNoRow ? 0 : used_[row * rules_->count_types + type.value];
+  }
   // How many it may hold of this type, whatever it holds now; kNoLimit.
   Gpus most(QueueIndex queue, TypeIndex type) const;
   // Of all types together.
@@ -68,60 +72,79 @@ class QuotaBook {
   bool is_guaranteed(QueueIndex queue, TypeIndex type, Gpus more) const {
     return guarantor(queue, type, more).has_value();
   }
-  // Does it hold more of this type than it is guaranteed against `other` (anything, when nothing
-  // is)?
-  bool is_borrowing(QueueIndex queue, TypeIndex type, QueueIndex other) const;
   // 1: it is a part of none; its parts have 2 …
-  std::size_t level_of(QueueIndex queue) const { return rules_->level[queue]; }
+  std::size_t level_of(QueueIndex queue) const { return rules_of(queue).level; }
   std::size_t deepest_level() const { return rules_->deepest; }  // of all queues
   // … or that one itself.
-  bool is_part_of(QueueIndex queue, QueueIndex whole) const;
+  bool is_part_of(QueueIndex queue, QueueIndex whole) const {
+    const Rules::OfQueue& of = rules_of(queue);
+    const std::size_t of_whole = level_of(whole);
+    return of.level >= of_whole && rules_->paths[of.first + of.level - of_whole] == whole;
+  }
   // Whether there is anything that it may not hold.
-  bool is_bounded(QueueIndex queue) const;
+  bool is_bounded(QueueIndex queue) const { return rules_of(queue).is_bounded; }
   // Whether it lacks room where `other` holds some, too: in the queue of both, or a parent of both.
   bool is_helped_by(QueueIndex queue, QueueIndex other, TypeIndex type, Gpus wanted) const;
   bool has_guarantees() const { return rules_->has_guarantees; }  // any queue
+  // Of this book and its copies those of one version hold the same.
+  std::uint64_t version() const { return version_; }
 
   static constexpr const char* kAllTypes = "*";
 
  private:
-  // Of a queue and a type.
-  struct Cell {
-    const Quota* quota = nullptr;  // null: says nothing; Problem owns it
-    Gpus used = 0;
-  };
   // What the queues may hold: the same in every copy.
   struct Rules {
-    explicit Rules(std::size_t queues);
-    Table<QueueIndex, char> borrows;
-    Table<QueueIndex, char> bounded;
-    Table<QueueIndex, const Quota*> of_all;  // null: says nothing
-    Table<QueueIndex, Gpus> guaranteed;      // of all types together
-    Table<QueueIndex, char> by_type;         // something is guaranteed of one type
-    Table<QueueIndex, std::size_t> level;
+    struct OfType {
+      Gpus most = kNoLimit;
+      Gpus guaranteed = 0;
+    };
+    struct OfQueue {
+      Gpus most = kNoLimit;          // of all types together
+      Gpus most_unnamed = kNoLimit;  // of a type that it says nothing of
+      Gpus guaranteed = 0;           // of all types together
+      std::uint32_t row = kNoRow;    // of `types`; kNoRow: it says nothing of any one
+      bool by_type = false;          // something is guaranteed of one type
+      bool is_bounded = false;       // it, or a parent
+      bool is_limited = false;       // … by a number
+      std::size_t first = 0;         // of `paths`
+      std::size_t level = 1;
+    };
+    explicit Rules(const Problem& problem);
+    void add(const Problem& problem, QueueIndex queue);
+    void add_types(const Problem& problem, QueueIndex queue, bool may_borrow, Gpus unnamed);
+    const OfType* find(QueueIndex queue, TypeIndex type) const;  // null: it says nothing of it
+
+    std::size_t count_types = 0;
+    Table<QueueIndex, OfQueue> queues;
+    std::vector<OfType> types;      // by row, and in it by type
+    std::vector<QueueIndex> paths;  // each queue and what it is a part of, one path after the other
     std::size_t deepest = 0;
     bool has_guarantees = false;
+    mutable std::uint64_t last_version = 1;  // of all copies
   };
   static constexpr std::uint32_t kNoRow = std::numeric_limits<std::uint32_t>::max();
-  const Cell& cell(QueueIndex queue, TypeIndex type) const;
-  Cell& made_cell(QueueIndex queue, TypeIndex type);
-  bool may_borrow(QueueIndex queue) const { return rules_->borrows[queue] != 0; }
+  const Rules::OfQueue& rules_of(QueueIndex queue) const { return rules_->queues[queue]; }
+  // It, and what it is a part of, the narrowest first.
+  std::span<const QueueIndex> path_of(QueueIndex queue) const {
+    const Rules::OfQueue& of = rules_of(queue);
+    return std::span(rules_->paths).subspan(of.first, of.level);
+  }
   // As far as the type alone says.
-  Gpus most_of(QueueIndex queue, const Quota* of_type) const;
+  Gpus most_of_type(QueueIndex queue, TypeIndex type) const;
   // The least of what `of` says of the queue and of its parents.
   template <class Of>
   Gpus least(QueueIndex queue, const Of& of) const {
-    Gpus least = of(queue);
-    for (auto one = parent_of(queue); one; one = parent_of(*one)) least = std::min(least, of(*one));
+    if (!rules_of(queue).is_limited) return kNoLimit;
+    Gpus least = kNoLimit;
+    for (const QueueIndex one : path_of(queue)) least = std::min(least, of(one));
     return least;
   }
-  std::optional<QueueIndex> parent_of(QueueIndex queue) const { return problem_->parent_of(queue); }
 
-  const Problem* problem_;
   std::shared_ptr<const Rules> rules_;
+  std::uint64_t version_ = 1;
   Table<QueueIndex, Gpus> used_all_;
-  Table<QueueIndex, std::uint32_t> rows_;  // of cells_; kNoRow: nothing is said or held
-  std::vector<Cell> cells_;                // by row, and in it by type
+  Table<QueueIndex, std::uint32_t> rows_;  // of used_; kNoRow: nothing was ever held
+  std::vector<Gpus> used_;                 // by row, and in it by type
 };
 
 // The first of the types that the job may use of which its queue may take so many more, or, where

@@ -36,8 +36,9 @@ GoodputTable::GoodputTable(const Job& job, std::string_view gpu_type)
 }
 
 double GoodputTable::at(Gpus gpus, std::int64_t nodes) const {
+  if (points_.empty()) return speed_.at(gpus);
   const auto [from, to] = std::ranges::equal_range(points_, gpus, {}, &GoodputPoint::gpus);
-  if (from == to) return points_.empty() || is_known() ? speed_.at(gpus) : 0;
+  if (from == to) return is_known() ? speed_.at(gpus) : 0;
   const auto beyond = std::upper_bound(
       from, to, nodes, [](std::int64_t n, const GoodputPoint& p) { return n < p.nodes; });
   return (beyond == from ? from : beyond - 1)->per_second;

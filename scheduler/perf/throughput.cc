@@ -10,10 +10,13 @@ double inverse(Gpus gpus) { return 1.0 / static_cast<double>(gpus); }
 }  // namespace
 
 Throughput::Throughput(const std::vector<ThroughputPoint>& measured, std::string_view gpu_type) {
-  for (const ThroughputPoint& point : measured)
-    if (point.gpu_type == gpu_type && point.gpus > 0 &&
-        point.tokens_per_second >= kLeastTokensPerSecond)
-      points_.push_back({point.gpus, 1.0 / point.tokens_per_second});
+  for (const ThroughputPoint& point : measured) {
+    if (point.gpu_type != gpu_type || point.gpus <= 0 ||
+        !(point.tokens_per_second >= kLeastTokensPerSecond))
+      continue;
+    if (points_.empty()) points_.reserve(measured.size());
+    points_.push_back({point.gpus, 1.0 / point.tokens_per_second});
+  }
   if (points_.empty()) return;
   std::sort(points_.begin(), points_.end(), [](const Point& a, const Point& b) {
     return a.gpus != b.gpus ? a.gpus < b.gpus : a.seconds < b.seconds;

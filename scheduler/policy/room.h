@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <utility>
+#include <vector>
 
 namespace rubato::sched {
 
@@ -93,12 +94,14 @@ class RoomByType {
  private:
   const Capacity& of_group(JobIndex j) {
     const Job& job = problem_.job(j);
-    const auto [at, is_new] = of_groups_.try_emplace(problem_.group_of(j), job);
-    if (is_new)
-      for (const NodeIndex n : problem_.group(j).admitted)
-        at->second.add(problem_.confines(job, n), problem_.type_of(n),
-                       on_nodes_[n].copies_of(job.per_pod) * job.per_pod.gpus);
-    return at->second;
+    const std::size_t group = problem_.group_of(j).value;
+    if (group >= of_groups_.size()) of_groups_.resize(group + 1);
+    if (of_groups_[group]) return *of_groups_[group];
+    Capacity& capacity = of_groups_[group].emplace(job);
+    for (const NodeIndex n : problem_.group(j).admitted)
+      capacity.add(problem_.confines(job, n), problem_.type_of(n),
+                   on_nodes_[n].copies_of(job.per_pod) * job.per_pod.gpus);
+    return capacity;
   }
   static Gpus gpus_of(const Capacity& capacity, TypeIndex type) {
     const auto& types = capacity.by_type();
@@ -132,7 +135,7 @@ class RoomByType {
 
   const Problem& problem_;
   const Table<NodeIndex, Resources> on_nodes_;
-  std::map<GroupIndex, Capacity> of_groups_;
+  std::vector<std::optional<Capacity>> of_groups_;
 };
 
 class Room {

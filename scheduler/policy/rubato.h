@@ -21,8 +21,8 @@
 // The maximum is looked for by steps: always the one that is worth most a GPU. That is exact for
 // one type where values are concave in the size, but for the last job that does not fit. How far
 // from the best plan it is, a certificate says (scheduler/certificate). Higher priorities, and then
-// who has waited too long, choose first. Sizes beyond kExplore times what was measured are not
-// tried yet.
+// who has waited too long, choose first. Sizes beyond kExplore times what was measured, or
+// kBeyondTable times the largest of a goodput table, are not tried yet.
 //
 // Work left is known from the steps left and the throughput that was measured. Where it is not
 // known it is guessed from what the job has had: kFirstGuess, and kGuessFactor times as much each

@@ -14,21 +14,12 @@ class RubatoPolicy::Speed {
  public:
   Speed(const Job& job, std::string_view type, Gpus of_node)
       : goodput_(job, type), of_node_(std::max<Gpus>(of_node, 1)) {}
-  double at(Gpus gpus) const {
-    return factor_ * goodput_.at(gpus, (gpus + of_node_ - 1) / of_node_);
-  }
+  double at(Gpus gpus) const { return goodput_.at(gpus, (gpus + of_node_ - 1) / of_node_); }
   bool is_known() const { return goodput_.is_known(); }
-  // The same curve, `factor` times as fast.
-  Speed times(double factor) const {
-    Speed other = *this;
-    other.factor_ *= factor;
-    return other;
-  }
 
  private:
   GoodputTable goodput_;
   Gpus of_node_;
-  double factor_ = 1;
 };
 
 struct RubatoPolicy::Cluster {
@@ -46,8 +37,9 @@ struct RubatoPolicy::Claim {
   const Job* job = nullptr;
   std::optional<TypeIndex> holds;
   std::optional<TypeIndex> type;  // that it must keep, or was given
-  std::vector<Speed> curves;      // by type, known or not
-  Speed known;                    // of the best type, else where most is known of it
+  // By type, known or not; and where most is known of it, if that is no type of the cluster.
+  std::vector<Speed> curves;
+  std::size_t at_known = 0;       // of `curves`: of the best type, else where most is known of it
   std::optional<TypeIndex> best;  // of those where it was measured: by what its speed costs others
   std::vector<double> speeds;     // at its minimum, by type: measured or guessed
   std::vector<Gpus> sizes;        // that are looked at
@@ -64,6 +56,8 @@ struct RubatoPolicy::Claim {
   const JobValues* values = nullptr;
   std::optional<TypeIndex> first;  // the only one that it looks at until all have had a turn
   std::optional<Gpus> at_most;     // until then
+
+  const Speed& known() const { return curves[at_known]; }
 };
 
 struct RubatoPolicy::View {
@@ -79,9 +73,12 @@ struct RubatoPolicy::Free {
 
 // What a job would be on one type.
 struct RubatoPolicy::Way {
-  Speed speed;
+  const Speed& speed;
+  double factor = 1;     // as fast as that, times this
   double keeps = 0;      // jobs that one GPU keeps waiting
   bool is_held = false;  // it is there already
+
+  double at(Gpus gpus) const { return factor * speed.at(gpus); }
 };
 
 // To a larger size.

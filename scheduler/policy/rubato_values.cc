@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <utility>
 
 namespace rubato::sched {
@@ -15,6 +16,7 @@ constexpr double kLeastMs = 1000;  // of work left
 constexpr double kFirstGuess = 600'000;
 constexpr double kGuessFactor = 4;
 constexpr Gpus kExplore = 4;
+constexpr Gpus kBeyondTable = 2;
 constexpr double kHorizonMs = 600'000;
 constexpr double kValueMs = 1e7;    // who costs so much has the value 1
 constexpr double kSpare = 0x1p-16;  // the value of kHorizonMs saved by GPUs that nobody needs
@@ -44,6 +46,8 @@ double guess_work_ms(const Job& job) {
 
 std::vector<Gpus> sizes_of(const Job& job, Gpus held, Gpus each) {
   std::vector<Gpus> sizes;
+  sizes.reserve(static_cast<std::size_t>(std::clamp<Gpus>(job.max - job.min, 0, each)) +
+                job.measured.size() + 3);
   const auto add = [&](std::optional<Gpus> size) {
     if (size && *size <= job.max) sizes.push_back(*size);
   };
@@ -71,13 +75,14 @@ std::string_view type_known_furthest(const Job& job) {
   return type;
 }
 
-// A goodput table says itself how far it may be tried.
+// A goodput table says itself how far it may be tried. Its last size may be no step up, where it is
+// the first one that spans nodes: without a look beyond it a job stays below for ever.
 Gpus most_tried(const Job& job) {
   Gpus known = job.min;
   Gpus tabled = 0;
   for (const ThroughputPoint& point : job.measured) known = std::max(known, point.gpus);
   for (const GoodputPoint& point : job.goodput) tabled = std::max(tabled, point.gpus);
-  return std::min(job.max, tabled > 0 ? tabled : kExplore * known);
+  return std::min(job.max, tabled > 0 ? kBeyondTable * tabled : kExplore * known);
 }
 
 }  // namespace
@@ -116,18 +121,18 @@ RubatoPolicy::Claim RubatoPolicy::claim_of(const Problem& problem, const Cluster
                                            JobIndex index) const {
   const Job& job = problem.job(index);
   std::vector<Speed> curves;
-  curves.reserve(problem.count_types());
+  curves.reserve(problem.count_types() + 1);
   for (TypeIndex t; t.value < problem.count_types(); ++t)
     curves.emplace_back(job, problem.name(t), cluster.largest[t]);
   const std::string_view furthest = type_known_furthest(job);
   const auto of_cluster = problem.find_type(furthest);
-  const Speed known = of_cluster ? curves[of_cluster->value] : Speed(job, furthest, 1);
+  if (!of_cluster) curves.emplace_back(job, furthest, 1);
   const auto held = problem.type_held(index);
   Claim claim{.index = index,
               .job = &job,
               .holds = held,
               .curves = std::move(curves),
-              .known = known,
+              .at_known = of_cluster ? of_cluster->value : problem.count_types(),
               .left_ms = guess_work_ms(job),
               .held = effective_gpus(job),
               .most = most_tried(job)};
@@ -151,14 +156,15 @@ void RubatoPolicy::guess_speeds(const Problem& problem, View& view) const {
   const std::size_t types = problem.count_types();
   TypeRatios ratios(types);
   for (Claim& claim : view.claims) {
-    for (const Speed& speed : claim.curves)
+    claim.speeds.reserve(types);
+    for (const Speed& speed : std::span(claim.curves).first(types))
       claim.speeds.push_back(speed.is_known() ? speed.at(claim.job->min) : 0);
     ratios.add(claim.speeds);
   }
   double jobs = 0;
   for (Claim& claim : view.claims) {
-    claim.speeds = ratios.hopes_of(claim.speeds);
-    const double scale = claim.known.is_known() ? 1 : claim.known.at(claim.job->min);
+    claim.speeds = ratios.hopes_of(std::move(claim.speeds));
+    const double scale = claim.known().is_known() ? 1 : claim.known().at(claim.job->min);
     for (double& speed : claim.speeds) speed *= scale;  // else only ratios mean anything
     double fastest = claim.holds ? claim.speeds[claim.holds->value] : 0;
     for (const TypeIndex t : problem.group(claim.index).types)
@@ -175,7 +181,7 @@ void RubatoPolicy::guess_speeds(const Problem& problem, View& view) const {
     view.cluster.keeps[t] = jobs * power[t.value] / all;
   for (Claim& claim : view.claims) {
     claim.best = best_known(problem, view.cluster, claim);
-    if (claim.best) claim.known = claim.curves[claim.best->value];
+    if (claim.best) claim.at_known = claim.best->value;
   }
   if (types > 1 && exploration_ > 0) hope_to_try(problem, ratios, view);
 }
@@ -267,11 +273,18 @@ JobValues RubatoPolicy::values_of(const Problem& problem, const Cluster& cluster
                                   const Claim& claim, RoomByType& room) const {
   JobValues values;
   if (problem.is_kept_out(claim.index)) return values;
-  for (const TypeIndex type : types_of(problem, claim, room)) {
+  const std::vector<TypeIndex> types = types_of(problem, claim, room);
+  values.types.reserve(types.size());
+  values.lists.reserve(types.size());
+  for (const TypeIndex type : types) {
     const bool is_held = claim.holds == type;
-    Way way{.speed = claim.curves[type.value], .keeps = cluster.keeps[type], .is_held = is_held};
-    if (!way.speed.is_known())
-      way.speed = claim.known.times(claim.speeds[type.value] / claim.known.at(claim.job->min));
+    const Speed& own = claim.curves[type.value];
+    const bool is_known = own.is_known();
+    const Way way{
+        .speed = is_known ? own : claim.known(),
+        .factor = is_known ? 1 : claim.speeds[type.value] / claim.known().at(claim.job->min),
+        .keeps = cluster.keeps[type],
+        .is_held = is_held};
     values.types.push_back({type, values.lists.size()});
     values.lists.push_back(list_of(claim, way, most_listed(claim, type, room)));
   }
@@ -290,28 +303,33 @@ JobValues::List RubatoPolicy::list_of(const Claim& claim, const Way& way, Gpus m
   const auto count =
       static_cast<std::size_t>(std::ranges::upper_bound(claim.sizes, most) - claim.sizes.begin());
   const bool is_there = way.is_held && claim.held > 0;
-  const double as_it_is = is_there ? way.speed.at(claim.held) : 0;
-  std::vector<double> speeds(count);
-  std::vector<double> values(count);
+  const double as_it_is = is_there ? way.at(claim.held) : 0;
+  struct Listed {
+    double speed;
+    double value;
+  };
+  std::vector<Listed> of_size;
+  of_size.reserve(count);
   std::size_t best = 0;
   for (std::size_t i = 0; i < count; ++i) {
     const Gpus size = claim.sizes[i];
-    speeds[i] = way.speed.at(size);
-    const double time = time_ms(claim, is_there ? claim.held : 0, as_it_is, size, speeds[i]);
+    const double speed = way.at(size);
+    const double time = time_ms(claim, is_there ? claim.held : 0, as_it_is, size, speed);
     double value =
         claim.job->weight * kValueMs / (time * (1 + way.keeps * static_cast<double>(size)));
     if (is_there && size == claim.held) value *= 1 + switching_margin_;
-    values[i] = value < kWorthMost ? value : kWorthMost;  // also of what is no number
-    if (size <= claim.most && values[i] > values[best]) best = i;
+    of_size.push_back({speed, value < kWorthMost ? value : kWorthMost});  // also what is no number
+    if (size <= claim.most && of_size[i].value > of_size[best].value) best = i;
   }
   JobValues::List list;
   list.reserve(count);
   for (std::size_t i = 0; i < count; ++i) {
-    double value = values[i];
+    double value = of_size[i].value;
     if (i > best) {
       const bool is_change = is_there && claim.sizes[i] != claim.held;
       value =
-          values[best] + kSpare / kHorizonMs * saved_ms(claim, speeds[best], speeds[i], is_change);
+          of_size[best].value +
+          kSpare / kHorizonMs * saved_ms(claim, of_size[best].speed, of_size[i].speed, is_change);
     }
     list.push_back({claim.sizes[i], std::llround(value * static_cast<double>(kValueOne))});
   }

@@ -25,6 +25,7 @@ Session::Session(const Problem& problem, const Targets& targets, const PolicyCon
       surplus_of_queue_(problem.count_queues(), 0),
       lowest_of_queue_(problem.count_queues(), std::numeric_limits<std::int64_t>::max()),
       kept_(problem.count_queues(), 0),
+      guarantors_(problem.count_types()),
       verdicts_(problem.state().jobs.size()),
       from_anybody_(problem.count_types(), 0),
       held_by_queue_(problem.count_types()),
@@ -62,14 +63,16 @@ std::optional<TypeIndex> Session::only_type(const Entry& entry) const {
 }
 
 Session::Entry Session::entry_of(JobIndex j) {
-  Entry entry{.index = j, .job = &problem_.job(j)};
-  entry.is_guest = !entry.job->guest_of.empty();
-  for (std::size_t i = 0; i < entry.job->held.size(); ++i) {
-    const Held& held = entry.job->held[i];
+  const Job& job = problem_.job(j);
+  Entry entry{.index = j, .job = &job, .min = job.min, .priority = job.priority};
+  entry.is_guest = !job.guest_of.empty();
+  entry.pods.reserve(job.held.size());
+  for (std::size_t i = 0; i < job.held.size(); ++i) {
+    const Held& held = job.held[i];
     const auto& [type, node] = problem_.held_at(j)[i];
     if (held.leaving && node && !entry.is_guest) {
-      leaving_.emplace_back(*node, &entry.job->per_pod);
-      from_anybody_[problem_.type_of(*node)] += entry.job->per_pod.gpus;
+      leaving_.emplace_back(*node, &job.per_pod);
+      from_anybody_[problem_.type_of(*node)] += job.per_pod.gpus;
     }
     if (held.lost) continue;
     if (!entry.type) entry.type = type;

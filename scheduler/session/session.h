@@ -57,6 +57,9 @@ class Session {
     JobIndex index;
     const Job* job = nullptr;
     Gpus now = 0;  // GPUs that count, this round's decisions included
+    // Of the job: asked of many entries one after the other, whose jobs are far apart.
+    Gpus min = 0;
+    std::int64_t priority = 0;
     // Held before, that stay: in order of leaving, the youngest first, those in cells last.
     std::vector<Pod> pods;
     std::optional<TypeIndex> type;   // of the first pod held before that is not lost
@@ -232,8 +235,8 @@ class Session {
   std::int64_t count_fitting(const Entry& entry);
   Gpus gpus_that_fit(const Entry& entry);
   bool may_be_helped(const Entry& wanting, Gpus wanted) const;
-  Gpus most_displaced(const Entry& wanting, TypeIndex type,
-                      std::optional<QueueIndex> guarantor) const;
+  Gpus most_displaced(const Entry& wanting, TypeIndex type, std::optional<QueueIndex> guarantor,
+                      Gpus enough) const;
   Gpus least_kept(const Entry& entry) const;
   Gpus least_kept(const Entry& entry, const Entry& wanting) const;
   std::optional<std::vector<std::string>> make_room(Entry& wanting, std::int64_t pods);
@@ -280,13 +283,15 @@ class Session {
     return std::any_of(entry.pods.begin(), end,
                        [&](const Pod& pod) { return predicate(pod.type); });
   }
-  static bool is_guaranteed(QueueIndex queue, TypeIndex type, QueueIndex against,
-                            const QuotaBook& quota);
+  bool is_guaranteed(QueueIndex queue, TypeIndex type, QueueIndex against,
+                     const QuotaBook& quota) const;
+  std::optional<QueueIndex> guarantor_of(QueueIndex queue, TypeIndex type,
+                                         const QuotaBook& quota) const;
   bool may_preempt(const Entry& wanting, const Entry& victim, const Trial& trial) const;
   bool may_reclaim(const Entry& wanting, const Entry& victim, const QuotaBook& quota) const;
   bool may_displace(const Entry& wanting, const Entry& victim) const;
   bool is_displaced_by(const Entry& wanting, const Entry& victim) const;  // by the policy
-  bool has_leave_to_preempt(const Entry& wanting, const Entry& victim) const;
+  bool has_leave_to_preempt(const Entry& wanting, QueueIndex of_victim) const;
   Displaced why_preempted(const Entry& by, const Entry& victim) const;
 
   // session_guarantees.cc
@@ -381,6 +386,14 @@ class Session {
   Table<QueueIndex, Gpus> surplus_of_queue_;
   Table<QueueIndex, std::int64_t> lowest_of_queue_;
   Table<QueueIndex, Gpus> kept_;  // of its quota, for jobs that wait until pods have left
+  // Answers that were worked out already, as long as the book is of that version.
+  struct Guarantor {
+    std::uint64_t version = 0;
+    std::optional<QueueIndex> queue;
+  };
+  mutable Table<TypeIndex, std::vector<Guarantor>> guarantors_;  // … of what a queue holds
+  mutable Guarantor last_guarantor_;                             // … of this job at this size
+  mutable std::pair<const Entry*, Gpus> last_guaranteed_;
   int use_checks_ = 0;
   std::vector<Giver> givers_;
   std::vector<std::pair<NodeIndex, const Resources*>> leaving_;  // pods that do already

@@ -161,13 +161,18 @@ const std::vector<TypeIndex>& Session::types_for(const Entry& entry) const {
 std::optional<QueueIndex> Session::guarantor_of(const Entry& entry,
                                                 std::optional<QueueIndex> against) const {
   if (!quota_.has_guarantees()) return std::nullopt;
-  const auto wanted = size_at_least(*entry.job, entry.now);
-  const Gpus more = wanted ? std::max<Gpus>(*wanted - entry.now, 0) : 0;
-  std::optional<QueueIndex> narrowest;
-  for (const TypeIndex type : types_for(entry)) {
-    const auto queue = quota_.guarantor(queue_of(entry), type, more);
-    if (queue && (!narrowest || quota_.level_of(*queue) > quota_.level_of(*narrowest)))
-      narrowest = queue;
+  std::optional<QueueIndex>& narrowest = last_guarantor_.queue;
+  if (last_guarantor_.version != quota_.version() ||
+      last_guaranteed_ != std::pair(&entry, entry.now)) {
+    last_guarantor_ = {quota_.version(), std::nullopt};
+    last_guaranteed_ = {&entry, entry.now};
+    const auto wanted = size_at_least(*entry.job, entry.now);
+    const Gpus more = wanted ? std::max<Gpus>(*wanted - entry.now, 0) : 0;
+    for (const TypeIndex type : types_for(entry)) {
+      const auto queue = quota_.guarantor(queue_of(entry), type, more);
+      if (queue && (!narrowest || quota_.level_of(*queue) > quota_.level_of(*narrowest)))
+        narrowest = queue;
+    }
   }
   // What the other one is a part of, it is a part of the wider ones, too.
   const bool is_within = narrowest && against && quota_.is_part_of(*against, *narrowest);

@@ -20,9 +20,20 @@ bool Session::is_protected(const Entry& held, TypeIndex type, const Entry& wanti
 
 // What a queue holds of a type, against another one.
 bool Session::is_guaranteed(QueueIndex queue, TypeIndex type, QueueIndex against,
-                            const QuotaBook& quota) {
-  return queue != against && quota.has_guarantees() &&
-         quota.guarantor(queue, type, 0, against).has_value();
+                            const QuotaBook& quota) const {
+  if (queue == against || !quota.has_guarantees()) return false;
+  const auto guarantor = guarantor_of(queue, type, quota);
+  return guarantor && !quota.is_part_of(against, *guarantor);
+}
+
+// The narrowest queue inside whose guarantee is what it holds of a type.
+std::optional<QueueIndex> Session::guarantor_of(QueueIndex queue, TypeIndex type,
+                                                const QuotaBook& quota) const {
+  std::vector<Guarantor>& of_type = guarantors_[type];
+  if (of_type.empty()) of_type.resize(problem_.count_queues());
+  Guarantor& known = of_type[queue.value];
+  if (known.version != quota.version()) known = {quota.version(), quota.guarantor(queue, type, 0)};
+  return known.queue;
 }
 
 bool Session::is_displaced_by(const Entry& wanting, const Entry& victim) const {
@@ -30,14 +41,15 @@ bool Session::is_displaced_by(const Entry& wanting, const Entry& victim) const {
     case Displaces::kNobody:
       return false;
     case Displaces::kLowerPriority:
-      return victim.job->priority < wanting.job->priority;
+      return victim.priority < wanting.priority;
     case Displaces::kLaterInOrder:
-      return &victim > &wanting && victim.job->priority <= wanting.job->priority;
+      return &victim > &wanting && victim.priority <= wanting.priority;
   }
   return false;
 }
 
-bool Session::has_leave_to_preempt(const Entry& wanting, const Entry& victim) const {
+// Jobs of that queue, as far as its own queue and itself say.
+bool Session::has_leave_to_preempt(const Entry& wanting, QueueIndex of_victim) const {
   const QueueIndex own = problem_.home_of(queue_of(wanting));
   const Queue* queue = problem_.queue(own);
   if (!wanting.job->may_preempt || queue == nullptr) return false;
@@ -45,7 +57,7 @@ bool Session::has_leave_to_preempt(const Entry& wanting, const Entry& victim) co
     case Preempts::kNobody:
       return false;
     case Preempts::kOwnQueue:
-      return problem_.home_of(queue_of(victim)) == own;
+      return problem_.home_of(of_victim) == own;
     case Preempts::kAnyQueue:
       return true;
   }
@@ -53,7 +65,7 @@ bool Session::has_leave_to_preempt(const Entry& wanting, const Entry& victim) co
 }
 
 bool Session::may_displace(const Entry& wanting, const Entry& victim) const {
-  return is_displaced_by(wanting, victim) && has_leave_to_preempt(wanting, victim);
+  return is_displaced_by(wanting, victim) && has_leave_to_preempt(wanting, queue_of(victim));
 }
 
 bool Session::may_preempt(const Entry& wanting, const Entry& victim, const Trial& trial) const {
@@ -67,7 +79,8 @@ bool Session::may_preempt(const Entry& wanting, const Entry& victim, const Trial
 bool Session::may_reclaim(const Entry& wanting, const Entry& victim, const QuotaBook& quota) const {
   if (!quota.has_guarantees() || queue_of(victim) == queue_of(wanting)) return false;
   const auto is_borrowed = [&](TypeIndex type) {
-    return quota.is_borrowing(queue_of(victim), type, queue_of(wanting));
+    return quota.used(queue_of(victim), type) > 0 &&
+           !is_guaranteed(queue_of(victim), type, queue_of(wanting), quota);
   };
   return any_type_held(victim, is_borrowed) && guarantor_of(wanting, queue_of(victim)).has_value();
 }

@@ -66,7 +66,9 @@ bool Session::may_be_helped(const Entry& wanting, Gpus wanted) const {
   const auto guarantor = guarantor_of(wanting);
   Gpus all = 0;
   const auto is_enough = [&](TypeIndex type) {
-    const Gpus given = from_anybody_[type] + most_displaced(wanting, type, guarantor);
+    const Gpus beside = free_.gpus(type) + from_anybody_[type];
+    const Gpus given =
+        from_anybody_[type] + most_displaced(wanting, type, guarantor, wanted - beside);
     all += free_.gpus(type) + given;
     return given > 0 && free_.gpus(type) + given >= wanted;
   };
@@ -77,9 +79,9 @@ bool Session::may_be_helped(const Entry& wanting, Gpus wanted) const {
 
 // What it could get of a type by stopping jobs, at most, by what each queue holds of it and whether
 // the guarantees let it have that; inside the guarantee of `guarantor`, all of queues that are no
-// part of that one.
+// part of that one; and without leave to preempt nothing else. From `enough` on it is not counted.
 Gpus Session::most_displaced(const Entry& wanting, TypeIndex type,
-                             std::optional<QueueIndex> guarantor) const {
+                             std::optional<QueueIndex> guarantor, Gpus enough) const {
   if (!config_.preempt) return 0;
   Gpus most = held_mixed_[type];
   const QueueIndex own = queue_of(wanting);
@@ -89,10 +91,11 @@ Gpus Session::most_displaced(const Entry& wanting, TypeIndex type,
     return !is_by_order_ || one.entry >= behind;
   };
   for (const auto& [queue, held] : held_by_queue_[type]) {
+    if (most > 0 && most >= enough) return most;
     Gpus gpus = 0;
     if (guarantor && !quota_.is_part_of(queue, *guarantor))
       gpus = held.back().gpus;
-    else if (displaces && is_behind(held.front()))
+    else if (displaces && is_behind(held.front()) && has_leave_to_preempt(wanting, queue))
       gpus = std::prev(std::ranges::partition_point(held, is_behind))->gpus;
     if (gpus > 0 && !is_guaranteed(queue, type, own, quota_)) most += gpus;
   }
@@ -196,7 +199,7 @@ std::optional<std::vector<Session::Entry*>> Session::who_gives(const Entry& want
                                                                std::int64_t pods, Trial& trial) {
   const std::vector<Entry*> among = who_may_give(wanting, trial);
   for (Entry* entry : among) {
-    if (entry->now <= entry->job->min) continue;
+    if (entry->now <= entry->min) continue;
     if (shrink_until_it_fits(wanting, pods, *entry, trial)) return std::vector<Entry*>{};
   }
   return config_.preempt ? preempt(wanting, pods, trial, among) : std::nullopt;
@@ -217,21 +220,20 @@ std::vector<Session::Entry*> Session::who_may_give(const Entry& wanting, const T
   const QueueIndex own = queue_of(wanting);
   const ByType of_use = types_of_use(wanting, trial.bound.type);
   std::vector<Entry*> among;
-  among.reserve(settled_mixed_.size());
+  among.reserve(holders_.size());
   for (const auto& [entry, queue] : settled_mixed_) among.push_back(entry);
-  std::size_t lists = among.empty() ? 0 : 1;
   for (TypeIndex type; type < of_use.end_key(); ++type) {
     if (of_use[type] == 0 || settled_[type].empty()) continue;
-    ++lists;
+    const std::ptrdiff_t before = std::ssize(among);
     std::vector<std::optional<bool>> is_kept(problem_.count_queues());
     for (const auto& [entry, queue] : settled_[type]) {
       auto& kept = is_kept[queue.value];
       if (!kept) kept = !cells_.exist() && is_guaranteed(queue, type, own, trial.quota);
       if (!*kept) among.push_back(entry);
     }
+    std::ranges::inplace_merge(among, among.begin() + before);
   }
   std::erase(among, &wanting);
-  if (lists > 1) std::ranges::sort(among);
   std::ranges::reverse(among);
   return among;
 }
@@ -362,7 +364,7 @@ std::optional<std::vector<Session::Entry*>> Session::stop_until_it_fits(
       continue;  // what it was given in this round is not held yet
     if (std::ranges::find(first, entry) != first.end()) continue;
     const auto helps = [&](const Pod& pod) { return is_of_use(trial, wanting, node_of(pod)); };
-    if (std::ranges::none_of(entry->pods, helps) || !may_preempt(wanting, *entry, trial)) continue;
+    if (!may_preempt(wanting, *entry, trial) || std::ranges::none_of(entry->pods, helps)) continue;
     stopped.push_back(entry);
     for (const Pod& pod : entry->pods) {
       if (pod.lent) continue;

@@ -2,6 +2,7 @@
 #include "scheduler/sim/engine.h"
 
 #include "common/check.h"
+#include "common/words.h"
 #include "scheduler/model/quota.h"
 #include "scheduler/placement/cells.h"
 #include "scheduler/sim/results.h"
@@ -136,8 +137,9 @@ void Engine::refuse_what_never_fits() {
     // By its request for every policy, so that all of them run the same jobs.
     if (job.request <= most) return false;
     result_.refused.push_back(
-        {job.id, fmt::format("asks for {} GPUs{}; the most of one type that it can use is {}",
-                             job.request, job.one_node ? " on one node" : "", most)});
+        {job.id,
+         fmt::format("asks for {}{}; the most of one type that it can use is {}",
+                     counted(job.request, "GPU"), job.one_node ? " on one node" : "", most)});
     return true;
   });
 }
@@ -192,9 +194,10 @@ Result<SimResult> Engine::run() {
     if (result_.rounds > options_.rounds_most)
       return Error(Code::kInvalid,
                    fmt::format("policy {} has decided {} times until {} ms, which is the most that "
-                               "can be played, and {} of {} jobs are done: make the time between "
-                               "rounds longer, or play fewer jobs",
-                               about_.name, options_.rounds_most, now_, finished_, trace_.size()));
+                               "can be played, and {} done: make the time between rounds longer, "
+                               "or play fewer jobs",
+                               about_.name, options_.rounds_most, now_,
+                               counted_of(finished_, trace_.size(), "job")));
     if (options_.on_progress && result_.rounds % kRoundsPerReport == 0 &&
         !options_.on_progress(finished_, trace_.size(), now_))
       return Error(Code::kCancelled, "stopped");

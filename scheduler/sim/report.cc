@@ -1,5 +1,7 @@
 #include "scheduler/sim/report.h"
 
+#include "common/words.h"
+
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -191,9 +193,8 @@ std::string table_of(const std::vector<Summary>& runs) {
 std::string left_out(const SimResult& result) {
   if (result.refused.empty()) return "";
   std::string html = fmt::format(
-      "<details><summary>left out: {} of {} jobs, which this cluster could never hold</summary>\n"
-      "<ul>\n",
-      result.refused.size(), result.refused.size() + result.jobs.size());
+      "<details><summary>left out: {}, which this cluster could never hold</summary>\n<ul>\n",
+      counted_of(result.refused.size(), result.refused.size() + result.jobs.size(), "job"));
   for (std::size_t i = 0; i < std::min(kLeftOutNamed, result.refused.size()); ++i)
     html += fmt::format("<li>{}: {}</li>\n", escaped(result.refused[i].id),
                         escaped(result.refused[i].why));
@@ -227,8 +228,9 @@ std::string html_report(const std::string& title, const std::vector<SimResult>& 
   std::string html = kHead;
   html += fmt::format("<title>{0}</title>\n<h1>{0}</h1>\n", escaped(title));
   if (!results.empty())
-    html += fmt::format("<p>{} jobs on {} ({} GPUs)</p>\n", results.front().jobs.size(),
-                        escaped(to_text(results.front().cluster)), results.front().cluster.gpus());
+    html += fmt::format("<p>{} on {} ({})</p>\n", counted(results.front().jobs.size(), "job"),
+                        escaped(to_text(results.front().cluster)),
+                        counted(results.front().cluster.gpus(), "GPU"));
   html += table_of(runs);
   if (!results.empty()) html += left_out(results.front());
   html += legend(held);

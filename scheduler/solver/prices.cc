@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <span>
 #include <vector>
 
 namespace rubato::sched {
@@ -87,6 +86,7 @@ class Offers {
   Offers(const ValueTable& values, const ByType& capacity, const Most& most)
       : of_type_(capacity.size()), of_job_(values.size()), highest_(capacity.size(), 0) {
     for (JobIndex j; j < values.end_key(); ++j) {
+      of_job_[j].reserve(values[j].types.size());
       for (const auto& one : values[j].types) {
         const JobValues::List& list = values[j].of(one);
         for (const auto& [gpus, value] : list)
@@ -171,10 +171,11 @@ class Offers {
 
   // The last corner that is worth more than its GPUs cost; null: none is.
   const Corner* best_at(const Offer& offer, double price) const {
-    const auto corners = std::span(corners_).subspan(offer.first, offer.last - offer.first);
-    const auto end = std::ranges::partition_point(
-        corners, [&](const Corner& corner) { return corner.slope > price + offer.extra; });
-    return end == corners.begin() ? nullptr : &*(end - 1);
+    const Corner* const first = corners_.data() + offer.first;
+    const Corner* const end = std::partition_point(
+        first, corners_.data() + offer.last,
+        [cost = price + offer.extra](const Corner& corner) { return corner.slope > cost; });
+    return end == first ? nullptr : end - 1;
   }
 
   double most_at(const Offer& offer, double price) const {

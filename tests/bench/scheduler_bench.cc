@@ -44,6 +44,7 @@ struct Case {
   std::int64_t queues = 0;   // each of which may have half of what its jobs want at least
   std::int64_t parents = 0;  // of these queues, each with as many; and one of them all
   bool weights = false;      // of these queues, from 1 to 5, which count; and nothing is limited
+  bool may_preempt = true;   // what each job may do
 };
 
 constexpr Case kCases[] = {
@@ -65,6 +66,7 @@ constexpr Case kCases[] = {
      .queues = 90,
      .parents = 9,
      .weights = true},
+    {.name = "never", .min_load = 1.5, .max_load = 3, .may_preempt = false},
 };
 
 // Of two to the smaller of two draws from 0 to 5, about.
@@ -191,6 +193,7 @@ class Made {
     job.queued_at = static_cast<double>(state_.now_ms) / 1000;
     draw_sizes(job);
     job.per_pod = {1, 1000, Bytes{1} << 30U};
+    job.may_preempt = case_.may_preempt;
     job.remaining_ms = number(1, 600) * number(1, 600) * 100;
     for (int i = 0; i < 2; ++i) {
       const std::string type = fmt::format("T{}", number(0, size_.types - 1));

@@ -9,6 +9,7 @@
 #include "worker/model/model.h"
 #include "worker/model/optimizer.h"
 #include "worker/model/training_state.h"
+#include "worker/step/state_digest.h"
 
 #include <algorithm>
 #include <chrono>
@@ -152,7 +153,20 @@ struct Seconds {
   std::vector<double> compute;        // of each micro-batch, of CPU
   std::vector<double> update, whole;  // of each step
   double cpu = 0;                     // of all steps
+  // Of what members compare of the state, of CPU, aside: a vote's part, and all, as before a
+  // checkpoint.
+  std::vector<double> vote_digest, whole_digest;
 };
+
+// Of part `step` mod 64 as in the vote of that step, or of all.
+Result<double> digest_seconds(Device& device, Stream& stream, const TrainingState& state,
+                              const StatePart& part) {
+  std::vector<Buffer> sections;
+  for (const StateSection& section : state.sections()) sections.push_back(section.buffer);
+  const double begin = cpu_seconds();
+  TRY_OK(state_digest(device, stream, sections, part, 1, 1));
+  return cpu_seconds() - begin;
+}
 
 void report(const Options& options, const ModelConfig& config, const std::string& fingerprint,
             const Model& model, const Seconds& seconds, const ThreeSums& sums, int redos) {
@@ -179,6 +193,14 @@ void report(const Options& options, const ModelConfig& config, const std::string
       rate * model.flops_per_token() * 1e-9, 1e3 * compute, 1e3 * quantise,
       100.0 * quantise / compute, 1e3 * plain, 1e3 * before, seconds.compute.size(),
       1e3 * median(seconds.update), redos);
+  const double step = 1e3 * seconds.cpu / static_cast<double>(seconds.whole.size());
+  const double vote = 1e3 * median(seconds.vote_digest);
+  const double all = 1e3 * median(seconds.whole_digest);
+  std::printf(
+      "  state digest: 1/%u of it %.3f ms (%.3f %% of a step of %.1f ms), all of it %.2f ms "
+      "(%.2f %%; CPU time, medians of %zu)\n",
+      kStateParts, vote, 100 * vote / step, step, all, 100 * all / step,
+      seconds.vote_digest.size());
 }
 
 Status run(const Options& options) {
@@ -250,6 +272,11 @@ Status run(const Options& options) {
     step += 1;
     seconds.update.push_back(std::chrono::duration<double>(end - t3).count());
     seconds.whole.push_back(std::chrono::duration<double>(end - begin).count() - sums.wall_aside);
+    const StatePart voted{static_cast<std::uint32_t>(step) % kStateParts, kStateParts};
+    TRY(const double vote, digest_seconds(*device, *stream, state, voted));
+    TRY(const double all, digest_seconds(*device, *stream, state, {}));
+    seconds.vote_digest.push_back(vote);
+    seconds.whole_digest.push_back(all);
   }
   report(options, config, device->fingerprint(), *model, seconds, sums, redos);
   return ok();

@@ -174,6 +174,43 @@ def test_every_value_is_described_and_used():
     walk(values, schema, "")
 
 
+def said_of(value):
+    """A default as the table of docs/install.md has it."""
+    if isinstance(value, list) and value and "label" in value[0]:
+        return ", ".join(f"{level['name']}: {level['label']}" for level in value)
+    return str(value).lower() if isinstance(value, bool) else str(value) if value not in ("", []) else "none"
+
+
+def test_the_table_of_the_install_page_has_the_defaults_of_the_chart():
+    page = (ROOT / "docs" / "install.md").read_text()
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    in_words = {"namespaces": "all", "installation": "the release's name", "priorityClasses": "three"}
+    assert not values["namespaces"] and not values["installation"] and len(values["priorityClasses"]) == 3
+    table = page.split("| value | default |")[1].split("\n\n")[0]
+    rows = re.findall(r"^\| (`[^|]*`) \| ([^|]*) \|", table, re.M)
+    assert len(rows) > 10
+    for names, default in rows:
+        for name in re.findall(r"`([^`]*)`", names):
+            value = values
+            for word in name.split("."):
+                value = value[word]
+            assert default.replace("`", "") == in_words.get(name, said_of(value)), name
+
+
+def test_the_authority_of_the_install_page_is_one_that_the_chart_can_be_told_of(helm):
+    """Its Certificate of cert-manager makes the Secret that the sentence below it names."""
+    page = (ROOT / "docs" / "install.md").read_text()
+    [block] = re.findall(r"^```yaml\n(.*?)^```$", page, re.M | re.S)
+    certificate = yaml.safe_load(block)
+    spec = certificate["spec"]
+    assert (certificate["apiVersion"], certificate["kind"]) == ("cert-manager.io/v1", "Certificate")
+    assert spec["isCA"] and spec["privateKey"] == {"algorithm": "ECDSA", "size": 256} and spec["issuerRef"]["name"]
+    [setting] = re.findall(r"`--set (certificates\.authoritySecret=[^`]*)`", page)
+    assert setting.split("=")[1] == spec["secretName"]
+    rendered = helm.template("--set", setting, namespace=certificate["metadata"]["namespace"])
+    assert f"--authority-secret={spec['secretName']}" in rendered
+
+
 @pytest.mark.parametrize("release", ["a" * 53, "team.a"])
 @pytest.mark.parametrize("override", ["", "b" * 54, "team.b"])
 def test_names_stay_within_their_limits(helm, release, override):

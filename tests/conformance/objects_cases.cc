@@ -94,6 +94,43 @@ TEST_P(Objects, ABadLabelIsInvalid) {
             "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')");
 }
 
+TEST_P(Objects, FinalizersAreNames) {
+  for (const char* finalizers : {R"(["a b"])", R"([""])", R"(["orphan","foregroundDeletion"])"}) {
+    Value object = widget("a");
+    object.at("metadata").set("finalizers", parsed(finalizers));
+    const auto made = client().create(kWidget, ns(), object);
+    ASSERT_FALSE(made.ok()) << finalizers;
+    EXPECT_EQ(made.error().reason(), "Invalid") << finalizers;
+  }
+}
+
+TEST_P(Objects, ContentsOfConfigMapsAndSecretsAreChecked) {
+  const auto refusal = [&](const ResourceType& type, Value data) {
+    const auto made = client().create(type, ns(),
+                                      Value::object({{"apiVersion", "v1"},
+                                                     {"kind", type.kind},
+                                                     {"metadata", Value::object({{"name", "a"}})},
+                                                     {"data", std::move(data)}}));
+    return made.ok() ? "" : said(made.error());
+  };
+  const std::string rule =
+      "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. "
+      "'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is "
+      "'[-._a-zA-Z0-9]+')";
+  EXPECT_EQ(refusal(types::kSecret, Value::object({{"a/b", "eA=="}})),
+            "invalid Invalid: Secret \"a\" is invalid: data[a/b]: Invalid value: \"a/b\": " + rule);
+  EXPECT_EQ(refusal(types::kConfigMap, Value::object({{"../x", "y"}})),
+            "invalid Invalid: ConfigMap \"a\" is invalid: [data[../x]: Invalid value: \"../x\": " +
+                rule + ", data[../x]: Invalid value: \"../x\": must not start with '..']");
+  EXPECT_EQ(refusal(types::kConfigMap, Value::object({{"x", std::string(1'048'577, 'x')}})),
+            "invalid Invalid: ConfigMap \"a\" is invalid: []: Too long: may not be more than "
+            "1048576 bytes");
+  EXPECT_TRUE(
+      refusal(types::kSecret, Value::object({{"x", "%%%"}}))
+          .starts_with("invalid BadRequest: Secret in version \"v1\" cannot be handled as a "
+                       "Secret: illegal base64 data"));
+}
+
 TEST_P(Objects, AReplacementNeedsThePresentVersion) {
   const Value first = make(kWidget, widget("a"));
   Value next = first;

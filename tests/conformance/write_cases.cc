@@ -90,6 +90,23 @@ TEST_P(Writes, ApplyCreatesAndMerges) {
   EXPECT_EQ((*merged)["spec"]["replicas"].int_or(0), 4);
 }
 
+TEST_P(Writes, APatchGivesNoOtherName) {
+  Value object = Value::object(
+      {{"apiVersion", "v1"}, {"kind", "ConfigMap"}, {"metadata", Value::object({{"name", "a"}})}});
+  make(types::kConfigMap, object);
+  const auto patched = [&](PatchType kind, const Value& body, const char* name = "a") {
+    return said(client().patch(types::kConfigMap, key(name), kind, body).error());
+  };
+  object.at("metadata").set("name", "other");
+  const std::string refusal = "invalid BadRequest: the name of the object (other) does not match ";
+  EXPECT_EQ(patched(PatchType::kMerge, object), refusal + "the name on the URL (a)");
+  EXPECT_EQ(patched(PatchType::kApply, object), refusal + "the name on the URL (a)");
+  EXPECT_EQ(patched(PatchType::kApply, object, "new"), refusal + "the name on the URL (new)");
+  EXPECT_EQ(patched(PatchType::kMerge, parsed(R"({"metadata":{"name":null}})")),
+            "invalid BadRequest: the name of the object (a based on URL) was undeterminable: name "
+            "must be provided");
+}
+
 TEST_P(Writes, TheStatusIsApart) {
   Value object = widget("a");
   object.set("status", Value::object({{"phase", "Early"}}));

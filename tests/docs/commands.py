@@ -4,8 +4,9 @@ import pathlib
 import re
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PAGES = ("README.md", "docs/install.md", "docs/pytorch.md")
-PROGRAMS = ("make", "docker", "kubectl", "helm", "export", "pip", "python", "build/release/bin/rubatoctl")
+PAGES = ("README.md", "docs/install.md", "docs/pytorch.md", "docs/runbook.md")
+PROGRAMS = ("make", "docker", "kubectl", "helm", "export", "pip", "python", "sed", "rubatoctl",
+            "build/release/bin/rubatoctl")
 FENCE = r"^```(?P<language>\w*)\n(?P<block>.*?)^```$"
 
 

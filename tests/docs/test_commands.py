@@ -1,23 +1,25 @@
-"""What README.md, docs/install.md and docs/pytorch.md tell a person to type: each command is run here, as it stands
-there and in that order, or is in ELSEWHERE with the test that runs it. Programs of this build stand in for those of
-build/release.
+"""What README.md, docs/install.md, docs/pytorch.md and docs/runbook.md tell a person to type: each command is run here,
+as it stands there and in that order, or is in ELSEWHERE with the test that runs it. Programs of this build stand in for
+those of build/release.
 """
 
+import json
 import os
 import pathlib
 import re
 import subprocess
 
 import pytest
+import yaml
 
-from commands import PAGES, ROOT, blocks, commands, typed_in
+from commands import FENCE, PAGES, ROOT, blocks, commands, typed_in
 from control_plane import ControlPlane, ControlPlaneError, wait_until
 
 BIN = pathlib.Path(os.environ["RUBATO_BUILD"]) / "bin"
 COMMAND_S = 180
 TRAINS_S = 180
 WATCHED_S = 3  # of what goes on until somebody interrupts it
-WATCHES = ("kubectl get trainingjobs -w", "build/release/bin/rubatoctl top")
+WATCHES = ("kubectl get trainingjobs -w", "kubectl get tj -w", "build/release/bin/rubatoctl top")
 
 # Too long, or with more than this machine has: who runs it instead.
 ELSEWHERE = {
@@ -39,10 +41,14 @@ ELSEWHERE = {
     # They wait for pods of the operator, which need a kubelet.
     "kubectl -n rubato-system rollout status deployment/rubato-operator": "e2e_chart_test",
     "kubectl -n rubato-system get lease rubato-operator": "e2e_chart_test",
+    "kubectl wait --for=condition=Ready pod/kjv-data": "e2e_test",
+    "kubectl attach -i kjv-data < kjv.txt": "e2e_test",
 }
 QUICK_START = "build/release/bin/rubatoctl local up --nodes 4"
+JOB = "gpt-kjv"  # of the quick start
 # Two ways to end are told one after the other: before the second it is installed again.
 SECOND_END = "kubectl delete trainingjobs --all --all-namespaces"
+RESTRICTED = "restricted"  # a namespace
 TRUST = "kubectl -n rubato-system create secret generic rubato-operator-trust"  # the operator makes it
 
 
@@ -56,6 +62,7 @@ class Shell:
             self.environment["XDG_STATE_HOME"] = str(home / "state")
         if kubeconfig:
             self.environment["KUBECONFIG"] = str(kubeconfig)
+        self.environment["PATH"] = f"{BIN}:{self.environment['PATH']}"
 
     def run(self, command):
         """What it prints; it must succeed, or still go on where it is one that does."""
@@ -71,7 +78,8 @@ class Shell:
 def test_every_command_is_run_by_some_test():
     typed = [command for page in PAGES for command, _ in typed_in(page)]
     assert len(typed) > 20, typed
-    here = {command for _, command in readme_cluster()} | set(install_commands())
+    here = {command for _, command in readme_cluster()}
+    here |= {*install_commands(), *readme_on_a_cluster(), *first_look()}
     unknown = [command for command in typed if command not in here and command not in ELSEWHERE]
     assert not unknown, f"run these, or say in ELSEWHERE who does: {unknown}"
     gone = [command for command in ELSEWHERE if command not in typed]
@@ -91,6 +99,33 @@ def test_the_helper_compares_tables():
     assert not is_like({"NAME": "gpt", "LOSS": "3.1", "GOODPUT": "", "RESCALES": "1", "AGE": "2m3s"}, cells(page))
 
 
+# ---- make -----------------------------------------------------------------------------------------
+
+
+def targets_in(text):
+    """What `make` is told on a page, in a block or in `code`: every word that is a target."""
+    in_blocks = "\n".join(match["block"] for match in re.finditer(FENCE, text, re.M | re.S))
+    told = re.findall(r"^(?:\$ )?make( [^#\n]*)", in_blocks, re.M) + re.findall(r"`make(\s[^`]*)`", text)
+    return {word for words in told for word in re.findall(r"(?<=\s)[a-z][a-z0-9-]*(?=\s|$)", words.split("=")[0])}
+
+
+def test_the_helper_finds_targets():
+    page = "`make a` make b, `make\nc-2 d` `make e X=f` `make g-NAME`\n```\n$ make h   # why\nmake i\n```\nmake j\n"
+    assert targets_in(page) == {"a", "c-2", "d", "e", "h", "i"}
+
+
+def test_make_knows_every_target_that_a_page_names():
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "examples" / "README.md",
+             *sorted((ROOT / "docs").rglob("*.md"))]
+    targets = set().union(*(targets_in(page.read_text()) for page in pages))
+    assert {"demo", "release", "test", "images", "bench-coordinator"} <= targets and len(targets) > 40
+    for target in sorted(targets):
+        done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, timeout=COMMAND_S)
+        assert done.returncode == 0 and done.stdout, f"make {target}: {done.stderr}"
+    known = set(re.findall(r"^    ([a-z-]+)\) echo", (ROOT / "tests" / "bench" / "run").read_text(), re.M))
+    assert {target.removeprefix("bench-") for target in targets if target.startswith("bench-")} <= known
+
+
 # ---- README: a cluster of your own -----------------------------------------------------------------
 
 
@@ -98,6 +133,11 @@ def readme_cluster():
     """[(lines shown, command)] of the quick start."""
     block = next(block for block in blocks("README.md") if QUICK_START in block)
     return [(shown, command) for command, shown in commands(block)]
+
+
+def first_look():
+    """What docs/runbook.md has a person type, of a job called NAME."""
+    return [command for command, _ in typed_in("docs/runbook.md")]
 
 
 def test_quick_start(tmp_path):
@@ -115,6 +155,8 @@ def test_quick_start(tmp_path):
             said = shell.run(command)
             if command == QUICK_START:
                 kubeconfig = re.search(r"^export KUBECONFIG=(.+)$", said, re.M)[1]
+        for command in first_look():
+            shell.run(command.replace("NAME", JOB))
     finally:
         shell.run("build/release/bin/rubatoctl local down --purge")
 
@@ -156,9 +198,12 @@ def kind(word):
 
 
 def install_commands():
-    page = [command for command, _ in typed_in("docs/install.md") if command not in ELSEWHERE]
-    start = next(block for block in blocks("README.md") if "make images" in block)
-    return page + [command for command, _ in commands(start) if command not in ELSEWHERE]
+    return [command for command, _ in typed_in("docs/install.md") if command not in ELSEWHERE]
+
+
+def readme_on_a_cluster():
+    block = next(block for block in blocks("README.md") if "make images" in block)
+    return [command for command, _ in commands(block) if command not in ELSEWHERE]
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +213,7 @@ def shell(tmp_path_factory):
 
 
 def test_install_page(shell):
-    page = [command for command, _ in typed_in("docs/install.md") if command not in ELSEWHERE]
+    page = install_commands()
     installed = next(command for command in page if command.startswith("helm install"))
     for command in page:
         if command == SECOND_END:
@@ -186,7 +231,47 @@ def serves_all_kinds(shell):
 
 
 def test_readme_on_a_cluster(shell):
-    for command in install_commands()[-2:]:
-        if command.startswith("kubectl apply"):
+    for command in readme_on_a_cluster():
+        if "gpt-kjv.yaml" in command:
             shell.run("kubectl wait --for=condition=Established crd -l app.kubernetes.io/part-of=rubato")
         shell.run(command)
+
+
+def test_the_pod_of_the_runbook_is_admitted_where_pods_are_restricted(shell, tmp_path):
+    [text] = blocks("docs/runbook.md", "yaml")
+    pod = yaml.safe_load(text)
+    claims, [job] = of_example("PersistentVolumeClaim"), of_example("TrainingJob")
+    assert pod["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"] in [c["metadata"]["name"] for c in claims]
+    path = job["spec"]["training"]["checkpoint"]["path"]
+    assert pod["spec"]["containers"][0]["volumeMounts"][0]["mountPath"] == path
+    assert pod["spec"]["containers"][0]["command"][-1] == path
+    admitted(shell, tmp_path, pod)
+
+
+def test_the_pod_of_the_example_fills_the_claim_of_its_job(shell, tmp_path):
+    claim, pod = yaml.safe_load_all((ROOT / "examples" / "data.yaml").read_text())
+    assert claim in of_example("PersistentVolumeClaim")
+    [job] = of_example("TrainingJob")
+    reads, [writes] = job["spec"]["template"]["spec"], pod["spec"]["containers"]
+    assert writes["image"] == reads["containers"][0]["image"]
+    assert job["spec"]["training"]["data"]["path"] in writes["command"]
+    assert pod["spec"]["volumes"][0]["persistentVolumeClaim"] == {"claimName": claim["metadata"]["name"]}
+    assert reads["volumes"][0]["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+    assert writes["volumeMounts"][0]["mountPath"] == reads["containers"][0]["volumeMounts"][0]["mountPath"]
+    admitted(shell, tmp_path, claim, pod)
+
+
+def of_example(kind):
+    manifests = yaml.safe_load_all((ROOT / "examples" / f"{JOB}.yaml").read_text())
+    return [manifest for manifest in manifests if manifest["kind"] == kind]
+
+
+def admitted(shell, folder, *manifests):
+    """A real API server takes them, and Pod Security *restricted* their pods."""
+    shell.run(f"kubectl create namespace {RESTRICTED} --dry-run=client -o yaml | kubectl apply -f -")
+    shell.run(f"kubectl label namespace {RESTRICTED} --overwrite pod-security.kubernetes.io/enforce=restricted")
+    shell.run(f"kubectl -n {RESTRICTED} wait --for=create serviceaccount/default --timeout=60s")
+    for manifest in manifests:
+        path = folder / "manifest.json"
+        path.write_text(json.dumps(manifest | {"metadata": manifest["metadata"] | {"namespace": RESTRICTED}}))
+        shell.run(f"kubectl apply --dry-run=server --validate=strict -f {path}")

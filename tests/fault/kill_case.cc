@@ -26,6 +26,8 @@ void add(std::vector<KillCase>& cases, Scene scene, int world, Role role, Phases
       KillCase one{scene, world, {{role, phase, fault}}, replace};
       if (scene == Scene::kRecover)
         one.hits.insert(one.hits.begin(), {Role::kLast, "commit", Fault::kPod});
+      if (scene == Scene::kLevel)
+        one.hits.insert(one.hits.begin(), {Role::kFirst, "commit", Fault::kSplit});
       cases.push_back(std::move(one));
     }
 }
@@ -36,9 +38,11 @@ void add_steps(std::vector<KillCase>& cases) {
     add(cases, Scene::kStep, world, Role::kFirst, phases, kUsual);
     add(cases, Scene::kStep, world, Role::kFirst, {"checkpoint"}, kUsual);
     if (world > 1) add(cases, Scene::kStep, world, Role::kLast, phases, kUsual);
-    if (world < 4)
-      add(cases, Scene::kStep, world, world == 1 ? Role::kFirst : Role::kLast,
-          {"compute", "reduce", "commit", "apply"}, {Fault::kStop});
+    add(cases, Scene::kStep, world, world == 1 ? Role::kFirst : Role::kLast,
+        {"compute", "accumulate", "reduce", "commit", "apply"}, {Fault::kStop});
+    if (world > 1)
+      add(cases, Scene::kStep, world, Role::kFirst, {"compute", "reduce", "commit", "apply"},
+          {Fault::kStop});
   }
   add(cases, Scene::kStep, 1, Role::kFirst, {"commit"}, {Fault::kDeaf});
   for (const int world : {2, 3}) {
@@ -46,6 +50,7 @@ void add_steps(std::vector<KillCase>& cases) {
     add(cases, Scene::kStep, world, Role::kFirst, {"commit"}, {Fault::kSplit});
     add(cases, Scene::kStep, world, Role::kLast, {"commit"}, {Fault::kDeaf, Fault::kSplit});
   }
+  add(cases, Scene::kStep, 4, Role::kFirst, {"compute", "reduce", "commit"}, {Fault::kRack});
   // The only one is silent, another starts from a checkpoint, and then it comes back.
   add(cases, Scene::kStep, 1, Role::kFirst, {"commit", "apply"}, {Fault::kFreeze, Fault::kCut},
       true);
@@ -105,8 +110,11 @@ void add_changes(std::vector<KillCase>& cases) {
   }
   for (const int world : {2, 3, 4})
     add(cases, Scene::kRecover, world, Role::kFirst, {"abort", "fence", "form", "connect"}, kUsual);
-  for (const int world : {3, 4})
+  for (const int world : {3, 4}) {
     add(cases, Scene::kRecover, world, Role::kSecond, {"fence", "connect"}, kUsual);
+    add(cases, Scene::kLevel, world, Role::kSecond, {"level"}, kUsual);
+    add(cases, Scene::kLevel, world, Role::kLast, {"level"}, kUsual);
+  }
 }
 
 // Whose disk, or everybody's, breaks as rank 0 writes a checkpoint; and with somebody lost besides.
@@ -115,6 +123,8 @@ void add_disks(std::vector<KillCase>& cases) {
     return Hit{role, phase, fault, everywhere};
   };
   for (const Fault fault : kDisk) {
+    for (const Scene scene : {Scene::kStep, Scene::kEnd})
+      cases.push_back({scene, 3, {Hit{Role::kFirst, "checkpoint", fault, true, true}}, false});
     for (const int world : {1, 3})
       for (const bool everywhere : {false, true}) {
         if (world == 1 && everywhere) continue;  // the same
@@ -147,7 +157,7 @@ void add_wide(std::vector<KillCase>& cases) {
     cases.push_back({scene, kWorkers, std::move(hits), false, kMany});
   };
   for (const Fault fault : kUsual) {
-    for (const char* phase : {"compute", "reduce", "commit", "apply"}) {
+    for (const char* phase : {"compute", "accumulate", "reduce", "commit", "apply", "publish"}) {
       add_one(Scene::kStep, {{Role::kFirst, phase, fault}});
       add_one(Scene::kStep, {{Role::kLast, phase, fault}});
     }
@@ -159,9 +169,23 @@ void add_wide(std::vector<KillCase>& cases) {
             {{Role::kLast, "commit", Fault::kPod}, {Role::kFirst, "fence", fault}});
     add_one(Scene::kRecover,
             {{Role::kLast, "commit", Fault::kPod}, {Role::kSecond, "connect", fault}});
+    add_one(Scene::kLevel,
+            {{Role::kFirst, "commit", Fault::kSplit}, {Role::kLast, "level", fault}});
     add_one(Scene::kEnd, {{Role::kFirst, "finish", fault}});
     add_one(Scene::kLeader, {{Role::kFirst, "commit", fault}});
   }
+  for (const Fault fault : kDisk) {
+    for (const bool everywhere : {false, true})
+      add_one(Scene::kStep, {{Role::kFirst, "checkpoint", fault, everywhere}});
+    add_one(Scene::kStep, {{Role::kFirst, "checkpoint", fault, true, true}});
+    add_one(Scene::kStep, {{Role::kLast, "commit", fault}});
+    add_one(Scene::kJoin, {{Role::kNewcomer, "pull", fault}});
+    add_one(Scene::kEnd, {{Role::kFirst, "checkpoint", fault, true}});
+    add_one(Scene::kStep,
+            {{Role::kFirst, "checkpoint", fault, true}, {Role::kLast, "commit", Fault::kPod}});
+  }
+  for (const char* phase : {"compute", "reduce", "commit"})
+    add_one(Scene::kStep, {{Role::kFirst, phase, Fault::kRack}});
   add_one(Scene::kStep, {{Role::kFirst, "commit", Fault::kDeaf}});
   add_one(Scene::kStep, {{Role::kLast, "commit", Fault::kSplit}});
   add_one(Scene::kStep, {{Role::kThird, "reduce", Fault::kStop}});
@@ -232,6 +256,8 @@ const char* name_of(Scene scene) {
       return "leave";
     case Scene::kRecover:
       return "recover";
+    case Scene::kLevel:
+      return "level";
     case Scene::kStart:
       return "start";
     case Scene::kEnd:
@@ -260,6 +286,8 @@ const char* name_of(Fault fault) {
       return "deaf";
     case Fault::kSplit:
       return "split";
+    case Fault::kRack:
+      return "rack";
     case Fault::kFull:
       return "full";
     case Fault::kSlow:
@@ -271,12 +299,15 @@ const char* name_of(Fault fault) {
 }
 
 bool is_of_network(Fault fault) {
-  return fault == Fault::kCut || fault == Fault::kDeaf || fault == Fault::kSplit;
+  return fault == Fault::kCut || fault == Fault::kDeaf || fault == Fault::kSplit ||
+         fault == Fault::kRack;
 }
 
 bool is_of_disk(Fault fault) {
   return fault == Fault::kFull || fault == Fault::kSlow || fault == Fault::kEio;
 }
+
+bool is_of_recovery(Scene scene) { return scene == Scene::kRecover || scene == Scene::kLevel; }
 
 const char* name_of(Role role) {
   switch (role) {
@@ -298,8 +329,8 @@ std::string KillCase::name() const {
   std::string text = fmt::format("{}/{}", name_of(scene), world);
   if (micro_batches != kUsualMicroBatches) text += fmt::format("x{}", micro_batches);
   for (const Hit& hit : hits)
-    text += fmt::format("/{}-{}-{}{}", name_of(hit.role), hit.phase, name_of(hit.fault),
-                        hit.everywhere ? "-everywhere" : "");
+    text += fmt::format("/{}-{}-{}{}{}", name_of(hit.role), hit.phase, name_of(hit.fault),
+                        hit.everywhere ? "-everywhere" : "", hit.is_long ? "-long" : "");
   return replace ? text + "/replaced" : text;
 }
 
@@ -346,7 +377,10 @@ std::vector<std::string> telling_cases() {
       "step/4/first-reduce-pod/second-apply-cut/third-compute-stop",
       "step/6x64/first-commit-kill/second-commit-freeze/third-commit-cut",
       "recover/6x64/last-commit-pod/second-connect-kill",
+      "step/4/first-commit-rack",
+      "level/3/first-commit-split/last-level-kill",
       "step/3/first-checkpoint-slow-everywhere",
+      "step/3/first-checkpoint-eio-everywhere-long",
       "step/3/first-checkpoint-full",
       "end/2/first-checkpoint-eio-everywhere",
       "join/2/newcomer-pull-eio",

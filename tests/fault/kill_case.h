@@ -14,6 +14,7 @@ enum class Scene {
   kJoin,     // a newcomer comes
   kLeave,    // the last one is told to leave
   kRecover,  // the last one's node dies at its vote; the others are hit while they recover
+  kLevel,    // the first one hears all votes and its own is lost: the others are a round behind it
   kStart,    // the first generation
   kEnd,      // the last step
   kLeader,   // the coordinator is replaced as the fault strikes
@@ -29,16 +30,19 @@ enum class Fault {
   kCut,     // the node's cable is pulled, and put back once the node is given up
   kDeaf,    // what the node sends to the coordinator is lost, for a while
   kSplit,   // what the node sends to other nodes is lost, for a while
+  kRack,    // nothing passes between the first half of the nodes and the other, for a while
   kFull,    // the disk with the checkpoints has no room, for a while
   kSlow,    // the disk takes its time for every call, for a while
   kEio,     // every call to the disk fails, for a while
 };
 constexpr Fault kFaults[] = {Fault::kKill, Fault::kPod,  Fault::kStop,  Fault::kFreeze,
-                             Fault::kCut,  Fault::kDeaf, Fault::kSplit, Fault::kFull,
-                             Fault::kSlow, Fault::kEio};
+                             Fault::kCut,  Fault::kDeaf, Fault::kSplit, Fault::kRack,
+                             Fault::kFull, Fault::kSlow, Fault::kEio};
 const char* name_of(Fault fault);
 bool is_of_network(Fault fault);
 bool is_of_disk(Fault fault);
+// The first hit of such a scene makes the place of the others come.
+bool is_of_recovery(Scene scene);
 
 enum class Role { kFirst, kSecond, kThird, kLast, kNewcomer };
 const char* name_of(Role role);
@@ -48,6 +52,7 @@ struct Hit {
   std::string phase;
   Fault fault = Fault::kKill;
   bool everywhere = false;  // a fault of disks: on all nodes
+  bool is_long = false;     // … longer than anybody has to show progress
 };
 
 constexpr std::uint32_t kUsualMicroBatches = 8;

@@ -30,7 +30,9 @@ constexpr Duration kLongSplit = 25s;       // nobody is silent: who is left out 
 constexpr auto kGiveUp = 120s;             // for every wait
 constexpr auto kSettled = 200ms;       // SIGCONT until then: what stopped may still be on its way
 constexpr Duration kDiskTrouble = 2s;  // of a disk; some checkpoints become due meanwhile
-constexpr Duration kLookInterval = 50ms;  // at the processes
+constexpr Duration kLongDiskTrouble = 8s;  // four times the progress deadline
+constexpr Duration kRackTrouble = 5s;      // one half of the workers goes on meanwhile
+constexpr Duration kLookInterval = 50ms;   // at the processes
 
 bool breaks_disks(const KillCase& one) {
   return std::ranges::any_of(one.hits, [](const Hit& hit) { return is_of_disk(hit.fault); });
@@ -71,6 +73,7 @@ const char* action_of(Fault fault) {
     case Fault::kCut:  // held while the cable is pulled, or the disk broken
     case Fault::kDeaf:
     case Fault::kSplit:
+    case Fault::kRack:
     case Fault::kFull:
     case Fault::kSlow:
     case Fault::kEio:
@@ -183,7 +186,8 @@ class Story {
   // No process of it was touched.
   bool is_survivor(const JobProcesses::Pod& pod) const {
     const bool is_hit = std::ranges::any_of(struck_, [&](const Struck& each) {
-      return each.pod == pod.number && !is_of_disk(each.hit->fault);
+      return each.pod == pod.number && !is_of_disk(each.hit->fault) &&
+             each.hit->fault != Fault::kRack;
     });
     return !is_hit && pod.pid > 0 && pod.wanted && !pod.leaving;
   }
@@ -242,7 +246,11 @@ class Story {
     const bool is_held = is_of_network(each.hit->fault) || is_of_disk(each.hit->fault);
     if (is_held && since < kSettled) job_.signal_pod(hit, SIGCONT);
     if (is_of_disk(each.hit->fault)) {
-      if (since > kDiskTrouble) end(each);
+      if (since > (each.hit->is_long ? kLongDiskTrouble : kDiskTrouble)) end(each);
+      return;
+    }
+    if (each.hit->fault == Fault::kRack) {
+      if (since > kRackTrouble) end(each);
       return;
     }
     const bool lasts = is_of_network(each.hit->fault) || each.hit->fault == Fault::kFreeze;
@@ -252,7 +260,10 @@ class Story {
   void end(Struck& each) {
     each.is_over = true;
     if (each.hit->fault == Fault::kFreeze) job_.signal_pod(pod(each.pod), SIGCONT);
-    if (is_of_network(each.hit->fault)) networks_->heal(each.pod % networks_->size());
+    if (each.hit->fault == Fault::kRack)
+      for (int node = 0; node < case_.world; ++node) networks_->heal(node);
+    else if (is_of_network(each.hit->fault))
+      networks_->heal(each.pod % networks_->size());
     if (is_of_disk(each.hit->fault)) set_disk(each, DiskState::kWhole);
   }
 
@@ -268,6 +279,7 @@ class Story {
     if (each.hit->fault == Fault::kCut) networks_->cut(node);
     if (each.hit->fault == Fault::kDeaf) networks_->cut_from_hub(node);
     if (each.hit->fault == Fault::kSplit) networks_->cut_from_nodes(node);
+    if (each.hit->fault == Fault::kRack) networks_->split(case_.world / 2, case_.world);
     if (is_of_disk(each.hit->fault)) set_disk(each, state_of(each.hit->fault));
     if (each.hit->fault == Fault::kPod) {
       if (job_.wait_exit(hit) < 0) give_up("a killed pod did not end");
@@ -383,9 +395,8 @@ bool Player::play_once(const KillCase& one, const Outcome& undisturbed, Verdict&
     job.keep_files();
     verdict.files = job.folder();
   }
-  if (networks_ != nullptr)
-    for (const Hit& hit : one.hits)
-      if (is_of_network(hit.fault)) networks_->heal(one.pod_of(hit.role) % networks_->size());
+  if (std::ranges::any_of(one.hits, [](const Hit& hit) { return is_of_network(hit.fault); }))
+    for (int node = 0; node < networks_->size(); ++node) networks_->heal(node);
   return !is_missed;
 }
 

@@ -22,6 +22,8 @@ const char* title_of(Scene scene) {
       return "a leave";
     case Scene::kRecover:
       return "a recovery (the last one's node died)";
+    case Scene::kLevel:
+      return "a recovery (the first one decided alone)";
     case Scene::kStart:
       return "the first generation";
     case Scene::kEnd:
@@ -38,12 +40,12 @@ const char* title_of(Scene scene) {
 std::string row_of(const KillCase& one) {
   if (one.hits.empty()) return "nobody";
   std::string text;
-  const bool is_recovery = one.scene == Scene::kRecover;
-  for (std::size_t i = is_recovery ? 1 : 0; i < one.hits.size(); ++i) {
+  for (std::size_t i = is_of_recovery(one.scene) ? 1 : 0; i < one.hits.size(); ++i) {
     const Hit& hit = one.hits[i];
     if (!text.empty()) text += " + ";
     text += fmt::format("{} at `{}`", name_of(hit.role), hit.phase);
     if (is_of_disk(hit.fault)) text += hit.everywhere ? ", every disk" : ", its disk";
+    if (hit.is_long) text += " for 8 s";
     if (i > 0 && is_of_disk(one.hits.front().fault))
       text += fmt::format(": {}", name_of(hit.fault));
   }
@@ -57,7 +59,7 @@ std::string size_of(const KillCase& one) {
 
 std::string column_of(const KillCase& one) {
   if (one.hits.empty()) return "";
-  const std::size_t first = one.scene == Scene::kRecover ? 1 : 0;
+  const std::size_t first = is_of_recovery(one.scene) ? 1 : 0;
   std::string text = name_of(one.hits[first].fault);
   if (is_of_disk(one.hits[first].fault)) return text;  // the row says the others
   for (std::size_t i = first + 1; i < one.hits.size(); ++i)

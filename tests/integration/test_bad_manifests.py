@@ -181,7 +181,8 @@ CHOICES = {
     "spec.queue": ["", "q", "q" * 64],
     "spec.template": [{"spec": {"containers": []}}, {"spec": {"nodeName": "n"}}, None,
                       {"spec": {"affinity": {"podAffinity": {}}}}, {"spec": {"affinity": {"nodeAffinity": {}}}},
-                      {"spec": {"schedulingGates": []}}, {"spec": {"hostNetwork": "yes"}}],
+                      {"spec": {"schedulingGates": []}}, {"spec": {"hostNetwork": "yes"}},
+                      {"spec": {"initContainers": [{"name": "i", "ports": [{"hostPort": 0}, {"hostPort": 5}]}]}}],
     "spec.faultTolerance": [{"tolerate": 1}, {"tolerate": 2}, {"tolerate": 65}],
     "spec.bogus": [1],
 }

@@ -135,6 +135,8 @@ def test_a_sidecar_goes_on_beside_the_containers_and_ends_after_them(node):
     wait_until(lambda: node.status("pod").get("phase") == "Succeeded", LIMIT_S, "the pod to end")
     assert of_pod(node, "pod", "initContainerStatuses") == {"proxy": "terminated", "before": "terminated"}
     assert node.server.kubectl("logs", "pod", "-c", "proxy").stdout == "up\ntold to end.\n"
+    for since, said in (("2000-01-01T00:00:00Z", "before.\n"), ("2100-01-01T00:00:00Z", "")):
+        assert node.server.kubectl("logs", "pod", "-c", "before", f"--since-time={since}").stdout == said
     assert node.server.kubectl("logs", "pod", "-c", "before").stdout == "before.\n"
 
 

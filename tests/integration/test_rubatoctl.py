@@ -8,6 +8,8 @@ import json
 import os
 import pathlib
 import re
+import socket
+import ssl
 import subprocess
 import sys
 
@@ -368,6 +370,27 @@ def test_kinds_of_the_core_are_found(world):
     found = world.ctl("get", "replicationcontrollers", check=world.state is None)
     assert world.state or "No replicationcontrollers found" in found.stderr
     assert "Is a directory" in world.refused("apply", "-f", ROOT / "crds")
+
+
+def test_a_node_shows_logs_to_its_api_server_alone(world):
+    address, port = world.kubectl(
+        "get", "nodes", "-o", 'jsonpath={.items[0].status.addresses[?(@.type=="InternalIP")].address} '
+        "{.items[0].status.daemonEndpoints.kubeletEndpoint.Port}").split()
+    tls = ssl.create_default_context()
+    tls.check_hostname = False
+    tls.verify_mode = ssl.CERT_NONE
+    with socket.create_connection((address, int(port)), timeout=COMMAND_S) as plain, \
+            pytest.raises((ssl.SSLError, ConnectionError)), tls.wrap_socket(plain) as stream:
+        stream.sendall(b"GET /containerLogs/default/nobody/c HTTP/1.1\r\nHost: node\r\n\r\n")
+        if not stream.recv(1):
+            raise ConnectionResetError
+
+
+def test_jobs_are_made_or_of_a_trace(tmp_path):
+    for words, why in ((("--trace", tmp_path / "jobs.csv", "--jobs", "3"), "--jobs excludes --trace"),
+                       (("--seed", "99999999999999999999"), "expected a number from")):
+        done = run_to_end([BIN / "rubatoctl", "simulate", *words], None, COMMAND_S, os.environ)
+        assert done.returncode != 0 and why in done.stderr, done.stderr
 
 
 def test_errors_say_what_to_do(world, tmp_path):

@@ -15,6 +15,7 @@ def defined():
             tests.add(f"{suite}.{name}")
     lists = "\n".join(path.read_text() for path in sorted((ROOT / "tests").rglob("CMakeLists.txt")))
     called = re.findall(r"(?:add_test\(\s*NAME|rubato_\w*test\w*\(|rubato_\w+_test\()\s*(\w+)", lists)
+    called += [f"planted_{program}" for program in re.findall(r"rubato_planted_rows\((\w+)", lists)]
     return tests, set(called) | {path.stem for path in (ROOT / "tests/runbook").glob("*.py")}
 
 

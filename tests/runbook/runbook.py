@@ -1,5 +1,6 @@
-"""docs/runbook.md explains every condition, reason, event and metric that the code has, and none that it has
-not; each reason is set by the code and asked for by a test. Python's standard library only."""
+"""docs/runbook.md explains every condition, reason, event, refusal and metric that the code has, and none that it has
+not; each reason is set by the code, and each reason, event and refusal asked for by a test. Python's standard library
+only."""
 
 import pathlib
 import re
@@ -37,7 +38,8 @@ def in_code():
         found["reasons of conditions"] |= set(re.findall(r'failure_reason = "(\w+)"', text))
         found["refusals"] |= set(re.findall(r'\b(?:refuse\([^,()]*channel,\s*|count_refused\(|refusals\()"(\w+)"', text))
     for text in sources(["operator/coordinator"]):
-        found["reasons of conditions"] |= set(re.findall(r'char\* kMismatch = "(\w+)"', text))
+        found["reasons of conditions"] |= set(re.findall(r'char\* k(?:Mismatch|Diverged) = "(\w+)"', text))
+        found["reasons of conditions"] |= set(re.findall(r'Refusal \w+{[^}]*\.reason = "(\w+)"', text))
     for text in sources(["worker/step"]):
         found["reasons of conditions"] |= set(re.findall(r'set_reason\("(\w+)"\)', text))
         found["reasons of conditions"] |= set(re.findall(r'\bfail\("(\w+)",[^;]*,\s*wire::FAILURE_SCOPE_(?:WORKER|JOB)\);', text))
@@ -97,20 +99,25 @@ def uncounted(page, job_flow, constants):
         yield f"operator/control/job_flow.cc counts `{name}`, no reason of docs/runbook.md for waiting or an end"
 
 
-def unset(reasons):
-    """Reasons that no code sets, and those that no test asks for, by their constant or as a word."""
-    constants = constants_of_reasons()
+def unset(constants):
+    """Reasons of conditions.h that no code sets."""
     code = "\n".join(path.read_text() for path in sorted((ROOT / "operator").rglob("*.cc")))
-    tests = "\n".join(path.read_text() for path in sorted((ROOT / "tests").rglob("*"))
-                      if path.suffix in (".cc", ".h", ".py") and path != pathlib.Path(__file__).resolve())
     for constant, word in sorted(constants.items()):
         if f"reason::{constant}" not in code:
             yield f"no code sets the reason `{word}`"
-    names = dict(re.findall(r'char\* (k\w+) = "(\w+)"', "\n".join(sources(["worker"]))))
-    constant_of = {word: constant for constant, word in (constants | names).items()}
-    for word in sorted(reasons):
-        if f'"{word}"' not in tests and not re.search(rf"\b{constant_of.get(word, '-')}\b", tests):
-            yield f"no test asks for the reason `{word}`"
+
+
+def tests_text():
+    return "\n".join(path.read_text() for path in sorted((ROOT / "tests").rglob("*"))
+                     if path.suffix in (".cc", ".h", ".py") and path != pathlib.Path(__file__).resolve())
+
+
+def unasked(kind, words, constant_of, tests):
+    """Words that no test asks for, as a word or by their constant."""
+    for word in sorted(words):
+        constant = constant_of.get(word)
+        if f'"{word}"' not in tests and not (constant and re.search(rf"\b{constant}\b", tests)):
+            yield f"no test asks for `{word}` ({kind})"
 
 
 def self_test():
@@ -122,6 +129,10 @@ def self_test():
     assert list(uncounted(page, 'kReasons[] = {reason::kA, "D"};', {"kA": "A"})) == [
         "operator/control/job_flow.cc counts the reason `B` as Other: add it to kReasons",
         "operator/control/job_flow.cc counts `D`, no reason of docs/runbook.md for waiting or an end"]
+    tests = 'EXPECT_EQ(reason, reason::kAsked); assert said == "Said"; a-b'
+    constant_of = {"Asked": "kAsked", "Unsaid": "kUn"}
+    assert list(unasked("events", {"Asked", "Said", "Other", "Unsaid"}, constant_of, tests)) == [
+        "no test asks for `Other` (events)", "no test asks for `Unsaid` (events)"]
     assert in_page("## Metrics\n| `x_total` | y |\n## Other\n| `z` | |")["metrics"] == {"x_total"}
 
 
@@ -130,9 +141,15 @@ def main():
     code = in_code()
     assert all(code.values()), f"nothing found of {[kind for kind in code if not code[kind]]}"
     page = (ROOT / "docs/runbook.md").read_text()
+    constants = constants_of_reasons()
+    names = dict(re.findall(r'char\* (k\w+) = "(\w+)"', "\n".join(sources(["worker"]))))
+    constant_of = {word: constant for constant, word in (constants | names).items()}
+    tests = tests_text()
     wrong = [*differences(code, in_page(page)),
-             *uncounted(page, (ROOT / "operator/control/job_flow.cc").read_text(), constants_of_reasons()),
-             *unset(code["reasons of conditions"])]
+             *uncounted(page, (ROOT / "operator/control/job_flow.cc").read_text(), constants),
+             *unset(constants)]
+    for kind in ("reasons of conditions", "events", "refusals"):
+        wrong += unasked(kind, code[kind], constant_of, tests)
     print("\n".join(wrong) or f"runbook: {', '.join(f'{len(v)} {k}' for k, v in code.items())}")
     return 1 if wrong else 0
 

@@ -8,8 +8,8 @@
 namespace rubato::sim {
 namespace {
 
-constexpr double kBig = 0.05;    // of stories
-constexpr double kAlone = 0.75;  // of them: no small jobs, so that all 32 GPUs can come to one
+constexpr double kBig = 0.06;   // of stories; in two of a hundred so many members must train
+constexpr double kAlone = 0.9;  // of them: no small jobs, so that all 32 GPUs can come to one
 constexpr int kNodesLeast = 8;
 constexpr int kNodesSpan = 5;
 constexpr int kLateLeast = 2;  // nodes: eight GPUs that appear at once
@@ -19,7 +19,7 @@ constexpr int kMembersLeast = 8;
 constexpr int kMembersMost = 32;
 constexpr std::uint32_t kMicroBatches = 128;  // long steps: most of what a story costs is by step
 constexpr double kBlocked =
-    0.5;  // a short job has eight GPUs at first, and gives them back at once
+    0.1;  // a short job has eight GPUs at first, and gives them back at once
 constexpr int kBlockedGpus = 8;
 constexpr int kLossesLeast = 4;
 constexpr int kLossesSpan = 4;

@@ -1,5 +1,10 @@
-// Stories of the last checkpoint, told with care: no worker can write it, or not for a while.
+// Stories of disks of checkpoints, told with care: no worker can write the last one, or not for a
+// while, or none can be read.
+#include "operator/api/resources.h"
 #include "tests/sim/whole_cluster.h"
+
+#include <algorithm>
+#include <optional>
 
 #include <gtest/gtest.h>
 
@@ -13,7 +18,7 @@ class LastCheckpoint : public ::testing::Test {
  protected:
   // Three workers, of which two are needed, have committed the last step; the disk that all share
   // fails since, for so long.
-  void train_and_break(Duration spell) {
+  void train_and_break(Duration spell, std::optional<int> deadline_seconds = {}) {
     Scenario scenario;
     scenario.nodes = {{"n0", "fast", 1}, {"n1", "fast", 1}, {"n2", "fast", 1}};
     scenario.queues = {{"default", 0}};
@@ -23,6 +28,7 @@ class LastCheckpoint : public ::testing::Test {
     job.shape.checkpoint_every = 1000;
     job.min = 2;
     job.max = 3;
+    job.deadline_seconds = deadline_seconds;
     scenario.jobs = {job};
     cluster_.emplace(scenario, RunOptions{.listening = true});
     cluster_->start();
@@ -65,6 +71,21 @@ TEST_F(LastCheckpoint, IsTriedByAllAndThenTheJobFailsWithTheReason) {
   EXPECT_NE(message.find("Input/output error"), std::string::npos) << message;
 }
 
+// Its own deadline comes first: then nobody tries any more, and no pod is left.
+TEST_F(LastCheckpoint, IsTriedUntilTheDeadlineOfTheJob) {
+  train_and_break(24h, 300);  // since the first step; kFirst of it may be over
+  ASSERT_TRUE(until("Degraded", kFirst));
+  EXPECT_EQ(condition("Degraded")["reason"].string_or(""), "CheckpointFailed");
+  EXPECT_FALSE(until("Failed", 300s - 2 * kFirst));
+  ASSERT_TRUE(until("Failed", 2 * kFirst));
+  EXPECT_EQ(condition("Failed")["reason"].string_or(""), "DeadlineExceeded");
+  const auto has_no_pods = [&] {
+    return std::ranges::all_of(cluster_->witness().pods(),
+                               [](const auto& pod) { return pod.second.finished; });
+  };
+  EXPECT_TRUE(cluster_->run_until(has_no_pods, kFirst));
+}
+
 // The first one has given up when the disk works again: another writes it.
 TEST_F(LastCheckpoint, IsWrittenByAnotherWhenTheFirstHasGivenUp) {
   train_and_break(kGiveUp + 10min);
@@ -72,6 +93,29 @@ TEST_F(LastCheckpoint, IsWrittenByAnotherWhenTheFirstHasGivenUp) {
   ASSERT_TRUE(until("Complete", kFirst));
   EXPECT_EQ(status()["progress"]["checkpointStep"].int_or(0), 60);
   EXPECT_FALSE(condition("Failed").is_object());
+}
+
+// All state is lost, and the disk does not say what there is to begin from: the job says where, and
+// what the disk says, until it answers.
+TEST_F(LastCheckpoint, ThatCannotBeReadIsSaidWhileTheJobWaits) {
+  constexpr Duration kSpell = 8min;
+  train_and_break(kSpell);
+  ASSERT_TRUE(cluster_
+                  ->server()  // it keeps its GPUs meanwhile
+                  .create(api::kSchedulingPolicy, "",
+                          *json::parse(R"({"apiVersion":"rubato.dev/v1alpha1",)"
+                                       R"("kind":"SchedulingPolicy","metadata":{"name":"default"},)"
+                                       R"("spec":{"gangStartSeconds":600}})"))
+                  .ok());
+  for (std::uint64_t pick = 0; pick < 3; ++pick)
+    cluster_->inject({FaultKind::kPodCrash, 0s, 0s, pick, 0});
+  const auto says = [&](const char* word) {
+    return condition("Degraded")["message"].string_or("").find(word) != std::string::npos;
+  };
+  ASSERT_TRUE(cluster_->run_until([&] { return says("Input/output error"); }, 2 * kFirst));
+  for (const char* word : {"waits for the checkpoints", " on node n", "/ckpt"})
+    EXPECT_TRUE(says(word)) << condition("Degraded")["message"].string_or("");
+  ASSERT_TRUE(until("Complete", kSpell + 2 * kFirst));
 }
 
 }  // namespace

@@ -314,6 +314,34 @@ TEST(Stories, AnotherLeaderTakesOverWhenTheLeaseWasDeleted) {
   }
 }
 
+// An installation is removed and made again in another namespace, with the same trust: the Lease
+// there begins to count anew, while all that the one before led trains on.
+TEST(Stories, ALeaderOfAnotherNamespaceTakesOver) {
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    WholeCluster cluster(three_that_train(seed), {.listening = true});
+    cluster.start();
+    const auto all_train = [&] { return members_of(cluster, "elastic") == 3; };
+    ASSERT_TRUE(cluster.run_until(all_train, kSoon));
+    for (int i = 0; i < 2; ++i) {
+      cluster.inject({FaultKind::kOperatorCrash, 0s, 0s, 1, 0});
+      cluster.run_until([] { return false; }, kSoon);
+    }
+    ASSERT_TRUE(all_train());
+    const SeenJob& job = cluster.witness().jobs().at("default/elastic");
+    const std::uint64_t leader = job.leader;
+    const std::uint64_t generation = job.generation;
+    const std::set<std::string> before = pods_that_stay(cluster);
+    EXPECT_GE(leader, 3u);
+    cluster.move_operators();
+    cluster.run_until([] { return false; }, 2 * kSoon);
+    EXPECT_GT(job.leader, leader) << "seed " << seed;
+    EXPECT_EQ(job.generation, generation) << "seed " << seed;
+    EXPECT_EQ(pods_that_stay(cluster), before) << "seed " << seed;
+    EXPECT_TRUE(repairs(cluster)) << "seed " << seed;
+    EXPECT_FALSE(cluster.violation()) << *cluster.violation();
+  }
+}
+
 // Between the backup and its return two leaders came and went, pods were made and generations
 // formed: their epochs, names and numbers are used up, and only nodes and agents know of them.
 TEST(Stories, AJobGoesOnWhenTheStoreIsRestored) {

@@ -51,7 +51,6 @@ class Links {
     pairs_.erase(found);
     network_.heal_pair(a, b);
   }
-  bool is_cut(const std::string& host) const { return hosts_.contains(host); }
   bool are_pairs_whole() const { return pairs_.empty(); }
   bool reaches(const std::string& a, const std::string& b) const {
     if (a == b) return true;

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <sstream>
+#include <utility>
 
 namespace rubato::sim {
 namespace {
@@ -67,7 +68,10 @@ void Container::thaw() {
 }
 
 ModelNode::ModelNode(const Ground& ground, NodePlan plan)
-    : ground_(ground), plan_(std::move(plan)), own_(ground.executor, ground.seed) {
+    : ground_(ground),
+      plan_(std::move(plan)),
+      own_(ground.executor, ground.seed),
+      own_checkpoints_(ground.executor, ground.seed) {
   has_data_ = plan_.illness != Illness::kNoData && plan_.illness != Illness::kHalfData;
 }
 
@@ -94,6 +98,8 @@ void ModelNode::register_node() {
 
 // Half of the token file, as a copy that was cut short leaves it.
 void ModelNode::copy_half() {
+  // It was copied while the data could be read.
+  const testing::SimDiskFaults faults = std::exchange(ground_.data.faults(), {});
   testing::SimProcess& process = ground_.executor.process(plan_.name + "-copy");
   testing::SimDisk from(process, plan_.name);
   from.mount("/", ground_.data);
@@ -101,6 +107,7 @@ void ModelNode::copy_half() {
   to.mount("/data", own_);
   const std::string text = read_text(from, kDataPath, kTokensMost).value();
   CHECK(replace_file(to, kDataPath, text.substr(0, text.size() / 2)).ok());
+  ground_.data.faults() = faults;
 }
 
 void ModelNode::renew_lease() {
@@ -135,7 +142,7 @@ int ModelNode::gpus_in_use() const {
 
 bool ModelNode::is_well(const std::string& pod_uid, MonoTime since) const {
   const auto found = containers_.find(pod_uid);
-  if (found == containers_.end() || !up_ || frozen_ || ground_.links.is_cut(plan_.name))
+  if (found == containers_.end() || !up_ || frozen_ || !ground_.links.reaches(plan_.name, kApiHost))
     return false;
   const Container& container = *found->second;
   if (container.workers != nullptr && container.workers->hangs()) return false;
@@ -307,6 +314,9 @@ void ModelNode::start(const SeenPod& pod) {
   container.trouble = ground_.executor.now();
   container.process = &ground_.executor.process(pod.name);
   container.network = ground_.attach(*container.process, plan_.name, &as_next_agent);
+  if (plan_.illness == Illness::kOtherVersion)
+    container.network =
+        std::make_unique<EditedNetwork>(std::move(container.network), &as_foreign_agent);
   containers_[pod.uid] = std::move(owned);
   container.process->on_crash([this, &container] {
     if (container.exit_status) return;
@@ -359,6 +369,7 @@ void ModelNode::run_agent(Container& container, worker::AgentConfig config) {
          .isa = plan_.isa,
          .has_memory = plan_.illness != Illness::kNoMemory,
          .is_old_build = Rng(word_of(container.uid, ground_.seed)).chance(ground_.old_builds),
+         .all_compare = ground_.old_builds == 0,
          .times = ground_.times,
          .streams =
              [this](testing::SimProcess& process) {
@@ -368,7 +379,7 @@ void ModelNode::run_agent(Container& container, worker::AgentConfig config) {
              [this](testing::SimProcess& process) {
                auto disk = std::make_unique<testing::SimDisk>(process, plan_.name);
                disk->mount("/", ground_.data);
-               disk->mount("/ckpt", ground_.checkpoints);
+               disk->mount("/ckpt", checkpoints());
                if (!has_data_) disk->mount("/data", own_);
                return disk;
              },

@@ -38,7 +38,7 @@ struct Ground {
   std::function<World*(const std::string& job_uid)> world;
   Doubling& doubling;
   testing::SimVolume& data;         // that all nodes share
-  testing::SimVolume& checkpoints;  // that they share, too
+  testing::SimVolume& checkpoints;  // that most of them share, too
   std::uint64_t seed = 1;
   double old_builds = 0;  // share of pods whose workers are of the build before
   WorkerTimes times = {};
@@ -98,6 +98,10 @@ class ModelNode {
   void power_on();
   void freeze();
   void thaw();
+  // What its checkpoints lie on.
+  testing::SimVolume& checkpoints() {
+    return plan_.has_own_checkpoints ? own_checkpoints_ : ground_.checkpoints;
+  }
   // Workers that start from now on find the token file, or an empty folder.
   void set_data(bool is_mounted) { has_data_ = is_mounted; }
   void set_idle(bool on) { idle_ = on; }  // pods that are bound to it stay Pending
@@ -131,6 +135,7 @@ class ModelNode {
   bool idle_ = false;
   bool has_data_ = true;
   testing::SimVolume own_;  // what is there instead of the shared data: nothing, or half of it
+  testing::SimVolume own_checkpoints_;
   MonoTime renewed_{};
   std::map<std::string, MonoTime> pulls_;  // by pod uid, since when
   std::map<std::string, std::unique_ptr<Container>> containers_;

@@ -15,6 +15,7 @@ using google::protobuf::Message;
 
 constexpr int kUnknownField = 1000;  // no message has so many
 constexpr std::uint32_t kNextVersion = 2;
+constexpr std::uint32_t kForeignVersion = 1000;
 
 void add_unknown(Message& message) {
   auto& unknown = *message.GetReflection()->MutableUnknownFields(&message);
@@ -134,9 +135,20 @@ std::vector<std::string> as_next_agent(std::string frame) {
   return frames;
 }
 
+std::vector<std::string> as_foreign_agent(std::string frame) {
+  wire::AgentMessage message;
+  CHECK(message.ParseFromString(frame));
+  if (!message.has_hello()) return {std::move(frame)};
+  message.mutable_hello()->set_version_min(kForeignVersion);
+  message.mutable_hello()->set_version_max(kForeignVersion);
+  return {message.SerializeAsString()};
+}
+
 wire::WorkerEvent as_old_event(wire::WorkerEvent event) {
-  clear(*event.mutable_standing(), std::array{"looked", "checkpoint_digest", "compares_states",
-                                              "members_of", "collective", "noise_scale"});
+  clear(*event.mutable_standing(),
+        std::array{"looked", "checkpoint_digest", "compares_states", "members_of", "collective",
+                   "noise_scale", "parked_digest"});
+  if (event.has_committed()) clear(*event.mutable_committed(), std::array{"difference"});
   if (event.has_failure()) event.mutable_failure()->clear_scope();
   if (event.has_reach() || event.has_checkpoint_damaged()) event.clear_news();
   return event;

@@ -20,6 +20,11 @@ std::vector<std::string> as_next_operator(std::string frame);
 // What its agents say.
 std::vector<std::string> as_next_agent(std::string frame);
 
+// ---- A build of other times
+
+// What its agents say: no version of the protocol that anybody here speaks.
+std::vector<std::string> as_foreign_agent(std::string frame);
+
 // ---- The build before
 
 // Of a worker: its standing lacks what came later, and news that it does not know it does not tell.

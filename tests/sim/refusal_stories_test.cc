@@ -331,8 +331,37 @@ TEST_F(RefusalStories, APodThatMayNotBeDeletedKeepsNoOther) {
   asked = 0;
   wait(1min);
   EXPECT_LE(asked, 6) << "it is looked at every second";
+  wait(30s);
+  refuse(kube::Verb::kRemove, "pods", kept,
+         kube::error_from_status(500, kube::make_status(500, "InternalError", "webhook is away")));
+  EXPECT_TRUE(until([&] { return was_told("FailedDelete", "webhook is away"); }, 15s))
+      << "the other cause is told at pauses of more than a minute by now";
   lift();
   EXPECT_TRUE(until([&] { return is("pair", "Suspended"); }));
+}
+
+TEST_F(RefusalStories, AnAllocationThatIsTooLargeIsSaidAndTriedWithPauses) {
+  start({{"n0", "fast", 1}});
+  int asked = 0;
+  cluster_->leader()->trouble().refuses =
+      [&](const kube::Operation& operation) -> std::optional<Error> {
+    if (!is_decision(operation)) return std::nullopt;
+    ++asked;
+    return kube::error_from_status(
+        500, kube::make_status(500, "InternalError", "etcdserver: request is too large"));
+  };
+  cluster_->submit(training("big", 1, 1));
+  const auto is_said = [&] {
+    return queued("big", "WaitingForGPUs").find("larger than etcd takes") != std::string::npos;
+  };
+  ASSERT_TRUE(until(is_said));
+  EXPECT_TRUE(until([&] { return was_told("NotAllocated", "1 pod of 1 GPU"); }));
+  asked = 0;
+  wait(1min);
+  EXPECT_GE(asked, 4) << "a policy may have been lifted";
+  EXPECT_LE(asked, 7);
+  lift();
+  EXPECT_TRUE(until([&] { return trains("big", 1); }, 4 * kSoon));
 }
 
 // As by a policy, or by a CRD of an earlier release that does not know the value.

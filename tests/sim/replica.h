@@ -60,6 +60,7 @@ class Replica {
   void start();  // a new life
   void crash();  // and a new life soon after
   void stop();   // in order, as an upgrade does; a new life soon after
+  void move(const std::string& ns) { settings_.ns = ns; }  // of lives to come
   void freeze();
   void thaw();
   bool is_alive() const { return life_ != nullptr; }
@@ -80,7 +81,7 @@ class Replica {
 
   const Ground& ground_;
   WriteCrashes& crashes_;
-  const ReplicaSettings settings_;
+  ReplicaSettings settings_;
   ApiTrouble trouble_;
   MonoTime late_until_{};  // when the last late write takes effect
   Rng rng_;

@@ -278,13 +278,17 @@ const char* name_of(FaultKind kind) {
                                                                   "a bit of memory flips",
                                                                   "job resized",
                                                                   "the next version",
-                                                                  "another policy"};
+                                                                  "another policy",
+                                                                  "nodes split",
+                                                                  "data slow",
+                                                                  "data broken"};
   return kNames.at(static_cast<std::size_t>(kind));
 }
 
 const char* name_of(Illness illness) {
   static constexpr std::array<const char*, kIllnesses + 1> kNames = {
-      "well", "computes other bits", "has no data", "has half of the data", "has no memory"};
+      "well",          "computes other bits",   "has no data", "has half of the data",
+      "has no memory", "speaks another version"};
   return kNames.at(static_cast<std::size_t>(illness));
 }
 
@@ -363,6 +367,7 @@ Scenario draw_scenario(std::uint64_t seed, int faults) {
   if (faults < 0) draw_cells(scenario);
   if (faults < 0) draw_parents(scenario);
   draw_scripts(scenario);
+  if (faults < 0) draw_later(scenario);
   std::stable_sort(scenario.faults.begin(), scenario.faults.end(),
                    [](const Fault& a, const Fault& b) { return a.at < b.at; });
   return scenario;

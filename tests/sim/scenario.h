@@ -17,8 +17,8 @@
 namespace rubato::sim {
 
 // Why a node's workers cannot take part.
-enum class Illness { kNone, kOtherBits, kNoData, kHalfData, kNoMemory };
-constexpr std::uint64_t kIllnesses = 4;
+enum class Illness { kNone, kOtherBits, kNoData, kHalfData, kNoMemory, kOtherVersion };
+constexpr std::uint64_t kIllnesses = 5;
 const char* name_of(Illness illness);
 
 struct NodePlan {
@@ -28,7 +28,8 @@ struct NodePlan {
   std::string isa = "model";  // instruction set
   Duration added_at{0};       // since the story began
   Illness illness = Illness::kNone;
-  std::string zone = {};  // its label topology.kubernetes.io/zone; "": none
+  std::string zone = {};             // its label topology.kubernetes.io/zone; "": none
+  bool has_own_checkpoints = false;  // what is mounted there is no volume of the others
 };
 
 struct JobPlan {
@@ -121,8 +122,12 @@ enum class FaultKind {
   kResize,        // gpus.min and gpus.max of a job are changed
   kNextVersion,   // operators and new pods are of the next version, and of this one again later
   kPolicy,        // another scheduling policy is put in force
+  kSplit,         // a group of nodes and all others do not reach each other
+  // Of the volume that all nodes read their data from:
+  kDataSlow,
+  kDataBroken,  // every read fails, as EIO does
 };
-constexpr int kFaultKinds = static_cast<int>(FaultKind::kPolicy) + 1;
+constexpr int kFaultKinds = static_cast<int>(FaultKind::kDataBroken) + 1;
 const char* name_of(FaultKind kind);
 using Coverage = PhaseCounts<static_cast<std::size_t>(kFaultKinds)>;
 
@@ -163,6 +168,10 @@ Scenario draw_scenario(std::uint64_t seed, int faults = -1);
 
 // Makes a big one of some of them, with up to 32 members in a job; those keep their other faults.
 void draw_big(Scenario& scenario);
+
+// What came later than most, each on a random stream of its own: splits, disks that are in trouble
+// for minutes, data that cannot be read, a node with checkpoints of its own.
+void draw_later(Scenario& scenario);
 
 // The same short story each time, with a bit of all: two jobs that start, grow, shrink, recover,
 // are suspended and finish. An operator dies before (even) or after (odd) the write `crash` / 2.

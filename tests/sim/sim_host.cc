@@ -140,6 +140,7 @@ Status SimHost::spawn(std::uint32_t slot, std::uint64_t incarnation) {
             },
         .hooks = {.reach =
                       [this, life, hung](std::string_view phase, std::uint64_t) {
+                        judge_flip(*life, phase);
                         life->heal();
                         if (phase == name_of(Phase::kCommit)) flip_now(*life);
                         if (!parts_.reach(life->slot, phase)) return;
@@ -264,6 +265,12 @@ void SimHost::flip_now(Life& life) {
   *byte ^= mask;
   life.flip_back = [byte, mask] { *byte ^= mask; };
   parts_.harmed();
+}
+
+// A round that comes to be applied has the vote of a state that was not the others'.
+void SimHost::judge_flip(const Life& life, std::string_view phase) {
+  if (life.flip_back && parts_.all_compare && phase == name_of(Phase::kApply))
+    parts_.world.broken("a bit of a member's state had flipped, and its vote counted");
 }
 
 bool SimHost::hangs() const {

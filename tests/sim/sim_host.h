@@ -26,6 +26,7 @@ struct HostParts {
   std::string isa;
   bool has_memory = true;
   bool is_old_build = false;  // its workers are of the build before this one
+  bool all_compare = true;    // no worker of the story is of that build, which compares no states
   WorkerTimes times = {};
   std::function<std::unique_ptr<testing::SimStreams>(testing::SimProcess&)> streams;
   std::function<std::unique_ptr<FileSystem>(testing::SimProcess&)> disk;
@@ -62,6 +63,7 @@ class SimHost : public worker::WorkerHost {
   struct Life;
   void end(Life& life, int exit_code, int signal);
   void flip_now(Life& life);
+  void judge_flip(const Life& life, std::string_view phase);
   void put(worker::HostEvent event);
 
   HostParts parts_;

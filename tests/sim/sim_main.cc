@@ -123,8 +123,8 @@ void tell_failure(const Trial& failed, const Arguments& arguments) {
   fmt::print("  ----\n");
 }
 
-int run_many(const Arguments& arguments, std::uint64_t count,
-             const std::function<Trial(std::uint64_t)>& trial_of) {
+Totals run_many(const Arguments& arguments, std::uint64_t count,
+                const std::function<Trial(std::uint64_t)>& trial_of) {
   std::uint64_t started = 0;
   Tally tally(count);
   run_all(
@@ -144,7 +144,19 @@ int run_many(const Arguments& arguments, std::uint64_t count,
     fmt::print("seed {}: {}\n", failure.trial.seed, failure.result.what);
     tell_failure(failure.trial, arguments);
   }
-  return tally.failures.empty() ? 0 : 1;
+  return tally.totals();
+}
+
+int run_seeds(const Arguments& arguments) {
+  const Totals totals = run_many(arguments, arguments.seeds, [&](std::uint64_t number) {
+    Trial trial = arguments.trial;
+    trial.seed += number;
+    return trial;
+  });
+  const bool as_drawn = arguments.trial.faults < 0 && !arguments.trial.selected;
+  const std::string shortage = as_drawn ? shortage_of(totals) : "";
+  if (!shortage.empty()) fmt::print("{}\n", shortage);
+  return totals.failed.empty() && shortage.empty() ? 0 : 1;
 }
 
 // One story undisturbed, to count its writes; then as often as it has ends of a write.
@@ -157,11 +169,12 @@ int sweep_writes(const Arguments& arguments) {
   }
   fmt::print("{} writes in {:.0f} virtual seconds; an operator dies before and after each\n",
              first.result.writes, first.result.virtual_seconds);
-  return run_many(arguments, 2 * first.result.writes, [&](std::uint64_t number) {
+  const Totals totals = run_many(arguments, 2 * first.result.writes, [&](std::uint64_t number) {
     Trial trial = arguments.trial;
     trial.crash = 2 + number;  // writes count from 1
     return trial;
   });
+  return totals.failed.empty() ? 0 : 1;
 }
 
 int run(const Arguments& arguments) {
@@ -182,11 +195,7 @@ int run(const Arguments& arguments) {
                  .first = arguments.trial.seed,
                  .stories = arguments.seeds,
                  .jobs = arguments.jobs});
-  return run_many(arguments, arguments.seeds, [&](std::uint64_t number) {
-    Trial trial = arguments.trial;
-    trial.seed += number;
-    return trial;
-  });
+  return run_seeds(arguments);
 }
 
 }  // namespace

@@ -218,6 +218,8 @@ void tell(const SoakRecord& record, double rate) {
   fmt::print("{}", coverage_table(totals.coverage));
   fmt::print("{} stories in {}, {} failed; {:.1f} a second in this run\n{}\n", totals.stories,
              record.path(), totals.failed.size(), rate, to_string(totals));
+  if (const std::string shortage = shortage_of(totals); !shortage.empty())
+    fmt::print("{}\n", shortage);
 }
 
 }  // namespace
@@ -243,7 +245,7 @@ int soak(const SoakOptions& options) {
       });
   run.keep_all();
   tell(*record, run.stories_a_second());
-  if (!record->totals().failed.empty()) return 1;
+  if (!record->totals().failed.empty() || !shortage_of(record->totals()).empty()) return 1;
   return interrupts > 0 ? kInterrupted : 0;
 }
 

@@ -50,7 +50,8 @@ struct SoakOptions {
   std::uint64_t stories = 1;
   int jobs = 1;
 };
-// The exit status: 0 when all are told and none of the record has failed.
+// The exit status: 0 when all are told, none of the record has failed, and it lacks no large ones
+// (shortage_of).
 int soak(const SoakOptions& options);
 
 }  // namespace rubato::sim

@@ -88,6 +88,18 @@ TEST_F(Soak, OneAtATimeWorksOnARecord) {
   EXPECT_EQ(second.error().code(), Code::kConflict);
 }
 
+TEST(Totals, SayWhetherEnoughStoriesWereLarge) {
+  Totals totals = range_of(kLargeCounted);
+  totals.large = 9;
+  EXPECT_EQ(shortage_of(totals), "9 of 500 stories had 32 members, and 2 % are to have");
+  EXPECT_NE(to_string(totals).find("9 stories with 32 members (1.8 %)"), std::string::npos);
+  totals.stories -= 1;
+  EXPECT_EQ(shortage_of(totals), "") << "too few to say";
+  totals = range_of(kLargeCounted);
+  totals.large = 10;
+  EXPECT_EQ(shortage_of(totals), "");
+}
+
 TEST(Phases, HaveNames) {
   for (std::size_t p = 0; p < kPhases; ++p)
     EXPECT_EQ(phase_named(name_of(static_cast<Phase>(p))), static_cast<Phase>(p));

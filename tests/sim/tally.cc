@@ -1,5 +1,7 @@
 #include "tests/sim/tally.h"
 
+#include <algorithm>
+
 #include <unistd.h>
 
 namespace rubato::sim {
@@ -21,6 +23,11 @@ bool read_counts(const Value& array, std::array<std::uint64_t, N>& counts) {
   if (array.size() != N) return false;
   for (std::size_t i = 0; i < N; ++i) counts[i] = static_cast<std::uint64_t>(array[i].int_or(0));
   return true;
+}
+
+double share_of_large(const Totals& totals) {
+  return static_cast<double>(totals.large) /
+         static_cast<double>(std::max<std::uint64_t>(totals.stories, 1));
 }
 
 // At most five characters.
@@ -103,10 +110,17 @@ std::optional<Totals> totals_of(const Value& value) {
 
 std::string to_string(const Totals& totals) {
   return fmt::format(
-      "{:.1f} virtual hours, {} stories with {} members, {} rounds decided by workers, {} writes "
-      "and {} lives of operators",
-      totals.virtual_seconds / 3600, totals.large, kLargeMembers, totals.decisions, totals.writes,
-      totals.lives);
+      "{:.1f} virtual hours, {} stories with {} members ({:.1f} %), {} rounds decided by workers, "
+      "{} "
+      "writes and {} lives of operators",
+      totals.virtual_seconds / 3600, totals.large, kLargeMembers, 100 * share_of_large(totals),
+      totals.decisions, totals.writes, totals.lives);
+}
+
+std::string shortage_of(const Totals& totals) {
+  if (totals.stories < kLargeCounted || share_of_large(totals) >= kLargeLeast) return "";
+  return fmt::format("{} of {} stories had {} members, and {:.0f} % are to have", totals.large,
+                     totals.stories, kLargeMembers, 100 * kLargeLeast);
 }
 
 std::string coverage_table(const Coverage& coverage) {

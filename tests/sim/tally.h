@@ -13,6 +13,8 @@
 namespace rubato::sim {
 
 constexpr std::uint64_t kLargeMembers = 32;
+constexpr double kLargeLeast = 0.02;          // of stories, which have so many members
+constexpr std::uint64_t kLargeCounted = 500;  // of fewer stories the share says little
 
 struct FailedSeed {
   std::uint64_t seed = 0;
@@ -35,6 +37,8 @@ struct Totals {
 json::Value to_json(const Totals& totals);
 std::optional<Totals> totals_of(const json::Value& value);  // none: not what to_json() writes
 std::string to_string(const Totals& totals);
+// What is wrong with so many stories that none of them shows alone; "": nothing.
+std::string shortage_of(const Totals& totals);
 
 // One line a kind of fault, one column a place; a dot where they never met.
 std::string coverage_table(const Coverage& coverage);
@@ -45,6 +49,7 @@ class Tally {
   explicit Tally(std::uint64_t planned);
   void add(const Outcome& outcome);
   void tell_all() const;
+  const Totals& totals() const { return totals_; }
 
   std::vector<Outcome> failures;
 

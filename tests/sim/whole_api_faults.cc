@@ -2,7 +2,10 @@
 // mended.
 #include "tests/sim/whole_cluster.h"
 
+#include <algorithm>
 #include <array>
+
+#include <fmt/format.h>
 
 namespace rubato::sim {
 namespace {
@@ -10,6 +13,40 @@ double seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
 }  // namespace
 
 // ---- Network and API
+
+// The switch between a group of nodes and all others. One time in three the operators and the API
+// server are behind it as well, with the others.
+void WholeCluster::split(const Fault& fault) {
+  std::vector<std::string> names;
+  for (const auto& node : nodes_)
+    if (witness_.nodes().contains(node->name())) names.push_back(node->name());
+  if (names.size() < 2) return;
+  std::ranges::rotate(names, names.begin() + static_cast<long>(fault.pick % names.size()));
+  const std::size_t size = 1 + fault.more / 3 % (names.size() - 1);
+  const std::vector<std::string> group(names.begin(), names.begin() + static_cast<long>(size));
+  const std::vector<std::string> rest(names.begin() + static_cast<long>(size), names.end());
+  std::vector<std::string> beyond = rest;
+  if (fault.more % 3 == 0) {
+    beyond.emplace_back(kApiHost);
+    for (const auto& replica : replicas_) beyond.push_back(replica->host());
+  }
+  story_.say("FAULT {} reach neither {} for {:.1f} s", fmt::join(group, ", "),
+             fmt::join(beyond, ", "), seconds(fault.spell));
+  trouble_everywhere();
+  const auto note = [this, names] {
+    for (const std::string& name : names) note_parted(name);
+  };
+  note();
+  for (const std::string& a : group)
+    for (const std::string& b : beyond) links_.cut_pair(a, b);
+  later(fault.spell, [this, group, beyond, note] {
+    story_.say("{} reach {} again", fmt::join(group, ", "), fmt::join(beyond, ", "));
+    trouble_everywhere();
+    note();
+    for (const std::string& a : group)
+      for (const std::string& b : beyond) links_.heal_pair(a, b);
+  });
+}
 
 void WholeCluster::double_messages(const Fault& fault) {
   trouble_everywhere();
@@ -117,7 +154,7 @@ void WholeCluster::calm() {
     if (replica->is_frozen()) replica->thaw();
     replica->trouble() = {};
   }
-  checkpoints_.faults() = {};
+  for (auto* volume : {&checkpoints_, &data_}) volume->faults() = {};
   crashes_.due.clear();
   armed_.clear();
 }

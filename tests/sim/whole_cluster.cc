@@ -163,11 +163,8 @@ void WholeCluster::install() {
     return Value::object(
         {{"apiVersion", version}, {"kind", kind}, {"metadata", Value::object({{"name", name}})}});
   };
-  for (const char* ns : {"rubato-system", kOtherNamespace}) {
-    if (ns == kOtherNamespace && !scenario_.has_two_installations) continue;
-    must(server_->create(kube::types::kNamespace, "", named("v1", "Namespace", ns)));
-    must(server_->create(kube::types::kSecret, ns, trust_secret(ns)));
-  }
+  add_namespace("rubato-system");
+  if (scenario_.has_two_installations) add_namespace(kOtherNamespace);
   Value high = named("scheduling.k8s.io/v1", "PriorityClass", "high");
   high.set("value", 100);
   must(server_->create(kube::types::kPriorityClass, "", high));
@@ -238,6 +235,24 @@ bool WholeCluster::forget(const std::string& job) {
   CHECK(disk.remove_all(found->plan.shape.folder()).ok());
   jobs_.erase(found);
   return true;
+}
+
+void WholeCluster::add_namespace(const std::string& ns) {
+  must(server_->create(kube::types::kNamespace, "",
+                       Value::object({{"apiVersion", "v1"},
+                                      {"kind", "Namespace"},
+                                      {"metadata", Value::object({{"name", ns}})}})));
+  must(server_->create(kube::types::kSecret, ns, trust_secret(ns)));
+}
+
+void WholeCluster::move_operators() {
+  story_.say("the operators are moved to another namespace");
+  add_namespace(kOtherNamespace);
+  for (auto& replica : replicas_) {
+    links_.touch(replica->host());
+    replica->crash();
+    replica->move(kOtherNamespace);
+  }
 }
 
 void WholeCluster::start() {

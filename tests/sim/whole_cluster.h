@@ -60,6 +60,7 @@ class WholeCluster {
   // that was deleted and has no process left; false: not yet.
   void submit(const JobPlan& plan);
   bool forget(const std::string& job);
+  void move_operators();  // to another namespace, with the same trust
   std::string_view running() const { return executor_.running(); }  // process
   MonoTime now() const { return executor_.now(); }
   Replica* leader();  // null: nobody leads
@@ -86,6 +87,12 @@ class WholeCluster {
     std::uint64_t pass = 0;  // so many do so unharmed
   };
 
+  // Between the first time that links of a node to others broke and the last that they did not.
+  struct Parted {
+    MonoTime first{};
+    MonoTime last{};
+  };
+
   // It could train and does not.
   struct Idle {
     MonoTime since{};
@@ -93,6 +100,7 @@ class WholeCluster {
   };
 
   void install();
+  void add_namespace(const std::string& ns);  // of an installation, with what it trusts
   void submit(Job& job);
   void look_after_nodes();  // the node lifecycle controller, the pod collector
   void sync_node(std::size_t index);
@@ -100,11 +108,14 @@ class WholeCluster {
   void look_for_idle_pods();  // from the last fault on
   bool waits_to_train(const SeenPod& pod);
   bool is_held_up(const std::string& job_uid) const;
+  Duration links_wait(const std::string& node) const;
+  Result<LastCheckpoint> last_checkpoint(const Job& job);
   // The instruction set of the nodes whose bits its states have; "" before its first generation.
   std::string isa_of(const Job& job) const;
   bool can_finish(const Job& job) const;
   std::string why_not_over() const;
   std::string unexplained();
+  std::string unexplained_end(const Job& job, const json::Value& status);
   const json::Value* status_of(const Job& job) const;
   bool is_true(const Job& job, const char* condition) const;
   World* world_of(const std::string& uid) const;
@@ -138,6 +149,7 @@ class WholeCluster {
   void cut_from_operator(const Fault& fault, ModelNode& node);
   void part_nodes(const Fault& fault, ModelNode& node);
   void cut_pair(const Fault& fault, const std::string& a, const std::string& b);
+  void note_parted(const std::string& node);
   void freeze_node(const Fault& fault, ModelNode& node);
   void cordon(const Fault& fault, ModelNode& node);
   void set_cordoned(const std::string& node, bool on);
@@ -155,6 +167,7 @@ class WholeCluster {
   void delete_job(const Fault& fault, Job& job);
   void slow_network(const Fault& fault);
   void double_messages(const Fault& fault);
+  void split(const Fault& fault);
   void api_fault(const Fault& fault);
   void operator_fault(const Fault& fault);
   void patch_job(const Job& job, json::Value spec);
@@ -191,7 +204,7 @@ class WholeCluster {
   testing::SimExecutor executor_;
   testing::SimNetwork network_;
   mutable testing::SimVolume data_;         // that all nodes share
-  mutable testing::SimVolume checkpoints_;  // that they share, too; also to be looked at
+  mutable testing::SimVolume checkpoints_;  // that most share, too; also to be looked at
   Links links_;
   Story story_;
   testing::SimProcess& server_process_;
@@ -207,6 +220,7 @@ class WholeCluster {
   std::map<std::string, std::unique_ptr<World>> retired_;  // of jobs that came again, by uid
   std::map<std::string, MonoTime> unready_;                // nodes, since when
   std::map<std::string, Idle> idle_;                       // pods by uid
+  std::map<std::string, Parted> parted_;                   // nodes
   std::vector<ArmedFault> armed_;
   Coverage coverage_;
   bool has_noted_ = false;  // whom the present fault met

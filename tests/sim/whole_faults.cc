@@ -4,6 +4,7 @@
 #include "tests/sim/whole_cluster.h"
 
 #include <algorithm>
+#include <array>
 
 namespace rubato::sim {
 
@@ -84,6 +85,8 @@ void WholeCluster::inject_now(const Fault& fault) {
     case K::kDiskFull:
     case K::kDiskBroken:
     case K::kDiskLate:
+    case K::kDataSlow:
+    case K::kDataBroken:
       return disk_fault(fault);
     case K::kBitFlip:
       return on_job(fault, &WholeCluster::flip_bit);
@@ -113,6 +116,8 @@ void WholeCluster::inject_now(const Fault& fault) {
       return change_version(fault);
     case K::kPolicy:
       return change_policy(fault);
+    case K::kSplit:
+      return split(fault);
   }
 }
 
@@ -170,7 +175,7 @@ void WholeCluster::on_node(const Fault& fault,
 void WholeCluster::cut_power(const Fault& fault, ModelNode& node) {
   story_.say("FAULT {} loses its power for {:.1f} s", node.name(), seconds(fault.spell));
   node.power_off();
-  checkpoints_.lose_power(node.name());
+  node.checkpoints().lose_power(node.name());
   later(fault.spell, [this, &node] {
     if (node.is_up() || !witness_.nodes().contains(node.name())) return;
     story_.say("{} is powered on", node.name());
@@ -182,7 +187,7 @@ void WholeCluster::lose_node(const Fault& fault, ModelNode& node) {
   const std::string name = node.name();
   story_.say("FAULT {} is gone for good", name);
   node.power_off();
-  checkpoints_.lose_power(name);
+  node.checkpoints().lose_power(name);
   later(fault.spell, [this, &node, name] {
     node.power_off();  // calm() may have switched it on meanwhile
     story_.say("the object of node {} is deleted", name);
@@ -219,7 +224,16 @@ void WholeCluster::part_nodes(const Fault& fault, ModelNode& node) {
   if (other == node.name()) return;
   story_.say("FAULT {} and {} do not reach each other for {:.1f} s", node.name(), other,
              seconds(fault.spell));
+  for (const std::string& end : {node.name(), other}) note_parted(end);
   cut_pair(fault, node.name(), other);
+  later(fault.spell, [this, ends = std::array{node.name(), other}] {
+    for (const std::string& end : ends) note_parted(end);
+  });
+}
+
+void WholeCluster::note_parted(const std::string& node) {
+  const MonoTime now = executor_.now();
+  parted_.try_emplace(node, Parted{now, now}).first->second.last = now;
 }
 
 void WholeCluster::cut_pair(const Fault& fault, const std::string& a, const std::string& b) {

@@ -16,7 +16,8 @@ constexpr Duration kDelayStep = 20ms;  // of one operation of a slow disk; up to
 constexpr Duration kClockStep = 10s;   // of a clock that jumps; up to 360 times as much
 constexpr Duration kPauseMost = 20s;   // of monotonic time, as a machine that was suspended has it
 constexpr std::size_t kManyLost = 4;   // pods that are lost at once
-constexpr std::uint64_t kFilesOfOne = 4;  // of a checkpoint that a bit may flip in
+constexpr std::uint64_t kFilesOfOne = 4;      // of a checkpoint that a bit may flip in
+constexpr std::uint64_t kForeignBelow = 200;  // of a thousand newcomers: of a build of other times
 const char* const kFiles[kFilesOfOne] = {"model.safetensors", "optimizer.safetensors", "run.json",
                                          "steps.bin"};
 double seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
@@ -25,21 +26,25 @@ double seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
 // ---- Disks
 
 void WholeCluster::disk_fault(const Fault& fault) {
-  SimDiskFaults& disk = checkpoints_.faults();
+  using K = FaultKind;
+  const bool is_of_data = fault.kind == K::kDataSlow || fault.kind == K::kDataBroken;
+  testing::SimVolume& volume = is_of_data ? data_ : checkpoints_;
+  SimDiskFaults& disk = volume.faults();
   const auto step = static_cast<std::int64_t>(1 + fault.more % 50);
   story_.say("FAULT {} for {:.1f} s", name_of(fault.kind), seconds(fault.spell));
-  if (fault.kind == FaultKind::kDiskSlow) disk.delay = disk.jitter = step * kDelayStep;
-  if (fault.kind == FaultKind::kDiskFull) disk.capacity = checkpoints_.used();
-  if (fault.kind == FaultKind::kDiskBroken) disk.broken = true;
-  if (fault.kind == FaultKind::kDiskLate) disk.lag = step * kDelayStep;
-  later(fault.spell, [this, kind = fault.kind] {
-    SimDiskFaults& mended = checkpoints_.faults();
+  const auto is = [kind = fault.kind](auto... kinds) { return ((kind == kinds) || ...); };
+  if (is(K::kDiskSlow, K::kDataSlow)) disk.delay = disk.jitter = step * kDelayStep;
+  if (is(K::kDiskFull)) disk.capacity = volume.used();
+  if (is(K::kDiskBroken, K::kDataBroken)) disk.broken = true;
+  if (is(K::kDiskLate)) disk.lag = step * kDelayStep;
+  later(fault.spell, [this, kind = fault.kind, is, &volume] {
+    SimDiskFaults& well_again = volume.faults();
     const SimDiskFaults well;
     story_.say("{} is over", name_of(kind));
-    if (kind == FaultKind::kDiskSlow) mended.delay = mended.jitter = well.delay;
-    if (kind == FaultKind::kDiskFull) mended.capacity = well.capacity;
-    if (kind == FaultKind::kDiskBroken) mended.broken = false;
-    if (kind == FaultKind::kDiskLate) mended.lag = well.lag;
+    if (is(K::kDiskSlow, K::kDataSlow)) well_again.delay = well_again.jitter = well.delay;
+    if (is(K::kDiskFull)) well_again.capacity = well.capacity;
+    if (is(K::kDiskBroken, K::kDataBroken)) well_again.broken = false;
+    if (is(K::kDiskLate)) well_again.lag = well.lag;
   });
 }
 
@@ -136,7 +141,8 @@ void WholeCluster::add_bad_node(const Fault& fault) {
   plan.name = fmt::format("bad{}", nodes_.size());
   plan.gpu_type = scenario_.nodes.front().gpu_type;
   plan.gpus = 2;
-  plan.illness = static_cast<Illness>(1 + fault.more % kIllnesses);
+  const auto illness = static_cast<Illness>(1 + fault.more % (kIllnesses - 1));
+  plan.illness = fault.more < kForeignBelow ? Illness::kOtherVersion : illness;
   if (plan.illness == Illness::kOtherBits) plan.isa = "other";
   story_.say("FAULT node {} is added: {}", plan.name, name_of(plan.illness));
   trouble_everywhere();

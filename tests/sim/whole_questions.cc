@@ -9,9 +9,11 @@ namespace rubato::sim {
 namespace {
 
 constexpr Duration kGlance = 1s;
-constexpr Duration kCalmAfter = 5s;  // a host is heard again: silence, and a new connection
-constexpr Duration kJoin = 12s;      // a pod that could train does; below follow_deadline
-constexpr Duration kHungJoin = 90s;  // … when its worker hangs, which others must find out
+constexpr Duration kCalmAfter = 5s;   // a host is heard again: silence, and a new connection
+constexpr Duration kJoin = 12s;       // a pod that could train does; below follow_deadline
+constexpr Duration kHungJoin = 90s;   // … when its worker hangs, which others must find out
+constexpr Duration kAskedAgain = 5s;  // docs/protocol.md
+constexpr Duration kAskedAgainMost = 2min;
 
 }  // namespace
 
@@ -76,6 +78,15 @@ bool WholeCluster::is_held_up(const std::string& job_uid) const {
   return false;
 }
 
+// Who was left out for its links is asked for them again after 5 s, 10 s … 2 min: never later than
+// all the time that had gone by since they broke first, and 5 s.
+Duration WholeCluster::links_wait(const std::string& node) const {
+  const auto found = parted_.find(node);
+  if (found == parted_.end()) return 0s;
+  return std::min<Duration>(found->second.last - found->second.first + kAskedAgain,
+                            kAskedAgainMost);
+}
+
 void WholeCluster::look_for_idle_pods() {
   if (over_) return;
   std::map<std::string, Idle> idle;
@@ -87,7 +98,8 @@ void WholeCluster::look_for_idle_pods() {
     const Idle now{goes_on ? before->second.since : executor_.now(), hangs};
     idle.emplace(pod.uid, now);
     const Duration so_long = executor_.now() - now.since;
-    if (so_long > (hangs ? kHungJoin : kJoin))
+    const Duration links = links_wait(node_of_pod(pod.uid)->name());
+    if (so_long > (hangs ? kHungJoin : kJoin) + links)
       story_.broken(fmt::format("pod {} has its GPUs and does not train for {:.0f} s", key,
                                 std::chrono::duration<double>(so_long).count()));
   }
@@ -161,6 +173,44 @@ std::string WholeCluster::why_not_over() const {
   return text;
 }
 
+// The newest on any of the volumes. None may be another than an undisturbed run writes.
+Result<LastCheckpoint> WholeCluster::last_checkpoint(const Job& job) {
+  const auto on = [&](testing::SimVolume& volume) {
+    testing::SimDisk disk(server_process_, "judge");
+    disk.mount("/", data_);
+    disk.mount("/ckpt", volume);
+    return read_last_checkpoint(disk, job.plan.shape, isa_of(job));
+  };
+  auto last = on(checkpoints_);
+  for (const auto& node : nodes_) {
+    if (!node->plan().has_own_checkpoints) continue;
+    auto other = on(node->checkpoints());
+    if (other.ok() && (!last.ok() || other->step > last->step)) last = std::move(other);
+  }
+  return last;
+}
+
+// What is wrong with the end of a job that is complete; "": nothing.
+std::string WholeCluster::unexplained_end(const Job& job, const Value& status) {
+  const auto last = last_checkpoint(job);
+  if (!last.ok()) return " left no checkpoint that loads: " + last.error().what();
+  const std::uint64_t last_step = job.plan.shape.last_step();
+  if (last->step != last_step) return " left no last checkpoint";
+  if (last->digest != job.world->undisturbed(last_step))
+    return " ended with another state than an undisturbed run";
+  const auto counted = status["rescales"]["count"].int_or(0);
+  if (counted < static_cast<std::int64_t>(job.world->rescales()))
+    return fmt::format(" was rescaled {} times, and its status says {}", job.world->rescales(),
+                       counted);
+  // What a leader has not told when it loses its Lease is lost with it.
+  const SeenJob& seen = witness_.jobs().at("default/" + job.plan.shape.name);
+  const Replica* leading = leader();
+  if (leading != nullptr && seen.completed_by && seen.completed_by == leading->epoch() &&
+      !seen.told.contains(last_step < job.plan.shape.steps ? "EndedByScript" : "StepsReached"))
+    return " is complete, and no event says so";
+  return "";
+}
+
 // What the end of a story must look like, beyond "all have finished"; "" when it does.
 std::string WholeCluster::unexplained() {
   for (const auto& node : nodes_)
@@ -172,25 +222,7 @@ std::string WholeCluster::unexplained() {
     if (is_true(job, "Failed"))
       return fmt::format("{} failed: {}", name, (*status)["reason"].string_or(""));
     if (is_true(job, "Complete")) {
-      testing::SimDisk disk(server_process_, "judge");
-      disk.mount("/", data_);
-      disk.mount("/ckpt", checkpoints_);
-      const auto last = read_last_checkpoint(disk, job.plan.shape, isa_of(job));
-      if (!last.ok()) return name + " left no checkpoint that loads: " + last.error().what();
-      const std::uint64_t last_step = job.plan.shape.last_step();
-      if (last->step != last_step) return name + " left no last checkpoint";
-      if (last->digest != job.world->undisturbed(last_step))
-        return name + " ended with another state than an undisturbed run";
-      const auto counted = (*status)["rescales"]["count"].int_or(0);
-      if (counted < static_cast<std::int64_t>(job.world->rescales()))
-        return fmt::format("{} was rescaled {} times, and its status says {}", name,
-                           job.world->rescales(), counted);
-      // What a leader has not told when it loses its Lease is lost with it.
-      const SeenJob& seen = witness_.jobs().at("default/" + name);
-      const Replica* leading = leader();
-      if (leading != nullptr && seen.completed_by && seen.completed_by == leading->epoch() &&
-          !seen.told.contains(last_step < job.plan.shape.steps ? "EndedByScript" : "StepsReached"))
-        return name + " is complete, and no event says so";
+      if (std::string wrong = unexplained_end(job, *status); !wrong.empty()) return name + wrong;
       continue;
     }
     bool explained = false;

@@ -84,8 +84,9 @@ Result<std::vector<Gpu>> find_gpus(const GpuPaths& paths) {
     addresses.push_back(entry.path());
   if (addresses.empty())
     return missing("this machine shows no NVIDIA GPU (" + paths.driver + "/gpus)",
-                   "install NVIDIA's driver (580 or newer) and see that nvidia-smi lists the GPU; "
-                   "without --gpus, workers compute on the processors");
+                   "install NVIDIA's driver (" + std::to_string(kDriverLeast) +
+                       " or newer) and see that nvidia-smi lists the GPU; without --gpus, workers "
+                       "compute on the processors");
   std::ranges::sort(addresses);
   std::vector<Gpu> gpus;
   for (const fs::path& address : addresses) {

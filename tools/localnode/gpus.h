@@ -14,6 +14,9 @@
 
 namespace rubato::localnode {
 
+// Of NVIDIA's driver: the first for the CUDA that programs are built with (cmake/cuda.cmake).
+constexpr int kDriverLeast = 580;
+
 struct Gpu {
   int minor = 0;        // /dev/nvidia<minor>
   std::string product;  // "NVIDIA H100 80GB HBM3"

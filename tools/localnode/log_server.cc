@@ -6,6 +6,7 @@
 #include <atomic>
 #include <list>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -43,7 +44,7 @@ struct Request {
   bool previous = false;
   std::int64_t tail = -1;
   std::int64_t since_seconds = -1;
-  std::string since_time;
+  std::optional<WallTime> since_time;
   std::uint64_t limit_bytes = ~0ull;
 };
 
@@ -59,6 +60,20 @@ std::vector<std::string> split(std::string_view text, char by) {
 }
 
 std::int64_t number(const std::string& text) { return std::strtoll(text.c_str(), nullptr, 10); }
+
+// "%3A" is a colon.
+std::string unescaped(const std::string& text) {
+  std::string out;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    if (text[at] != '%') {
+      out += text[at];
+      continue;
+    }
+    out += static_cast<char>(std::strtol(text.substr(at + 1, 2).c_str(), nullptr, 16));
+    at += 2;
+  }
+  return out;
+}
 
 Result<Request> parse_request(const std::string& target) {
   const std::size_t question = target.find('?');
@@ -77,6 +92,9 @@ Result<Request> parse_request(const std::string& target) {
     if (name == "previous") request.previous = value == "true";
     if (name == "tailLines") request.tail = number(value);
     if (name == "sinceSeconds") request.since_seconds = number(value);
+    if (name == "sinceTime") {
+      TRY(request.since_time, parse_rfc3339(unescaped(value)));
+    }
     if (name == "limitBytes") request.limit_bytes = static_cast<std::uint64_t>(number(value));
   }
   return request;
@@ -220,14 +238,9 @@ struct LogServer::Impl {
     http::request<http::empty_body> incoming;
     caller.read(incoming);
     const auto request = parse_request(std::string(incoming.target()));
-    if (!request.ok()) return answer_error(caller, http::status::not_found, request.error().what());
+    if (!request.ok()) return answer_error(caller, request.error());
     const auto log = node.log(request->ns, request->pod, request->container);
-    if (!log.ok()) {
-      return answer_error(caller,
-                          log.error().code() == Code::kNotFound ? http::status::not_found
-                                                                : http::status::bad_request,
-                          log.error().what());
-    }
+    if (!log.ok()) return answer_error(caller, log.error());
     if (request->previous) {
       return answer_error(
           caller, http::status::bad_request,
@@ -236,6 +249,12 @@ struct LogServer::Impl {
                       request->container, request->pod));
     }
     send_log(caller, *request, **log, stop);
+  }
+
+  void answer_error(Connection& caller, const Error& error) {
+    const bool is_missing = error.code() == Code::kNotFound;
+    answer_error(caller, is_missing ? http::status::not_found : http::status::bad_request,
+                 error.what());
   }
 
   void answer_error(Connection& caller, http::status status, const std::string& text) {
@@ -252,10 +271,10 @@ struct LogServer::Impl {
     response.set(http::field::content_type, "text/plain");
     response.chunked(true);
     caller.write_head(response);
-    const std::string since = request.since_seconds < 0
-                                  ? ""
-                                  : to_rfc3339_micro(executor.clock().wall() -
-                                                     std::chrono::seconds(request.since_seconds));
+    auto from = request.since_time;
+    if (request.since_seconds >= 0)
+      from = executor.clock().wall() - std::chrono::seconds(request.since_seconds);
+    const std::string since = from ? to_rfc3339_micro(*from) : "";
     std::uint64_t offset = request.tail >= 0 ? log.tail(static_cast<std::size_t>(request.tail)) : 0;
     const std::uint64_t end = log.size();
     std::uint64_t left = request.limit_bytes;

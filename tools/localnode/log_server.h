@@ -1,6 +1,6 @@
 // LogServer: serves container logs as a kubelet does, so that `kubectl logs [-f]` works through any
-// API server: GET /containerLogs/NAMESPACE/POD/CONTAINER?follow&tailLines&sinceSeconds&timestamps&
-// limitBytes over TLS (with previous it is refused: no container is started again). With
+// API server: GET /containerLogs/NAMESPACE/POD/CONTAINER?follow&tailLines&sinceSeconds&sinceTime&
+// timestamps&limitBytes over TLS (with previous it is refused: no container is started again). With
 // `client_authority`, only callers with a certificate signed by it are answered. One task per
 // connection, at most kLogReadersMax; a caller that is silent or does not read for kLogCallerLimit
 // is dropped, and so is a follower that has gone.

@@ -163,12 +163,12 @@ class SnapshotStory {
 };
 
 Result<std::string> told_by_file(const std::string& file, const std::string& job) {
-  PosixFileSystem files;
-  TRY(const std::string text, read_text(files, file, sched::kSnapshotBytesMost));
+  const std::string name = file == "-" ? "the input" : file;
+  TRY(const std::string text, read_input(file, sched::kSnapshotBytesMost));
   const auto snapshot = sched::read_snapshot(text);
-  if (!snapshot.ok()) return snapshot.error().in(file);
+  if (!snapshot.ok()) return snapshot.error().in(name);
   auto told = explain_text(*snapshot, job);
-  return told.ok() ? told : told.error().in(file);
+  return told.ok() ? told : told.error().in(name);
 }
 
 Result<std::string> told_by_cluster(const ClusterChoice& cluster, const std::string& job) {

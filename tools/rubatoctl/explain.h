@@ -28,7 +28,7 @@ std::vector<Avoidance> avoidances(const std::vector<api::AvoidedNode>& nodes, Wa
 
 struct ExplainChoice {
   std::string job;
-  std::string file;  // a snapshot; "": the cluster is asked
+  std::string file;  // a snapshot, "-" for standard input; "": the cluster is asked
 };
 Status explain(const ExplainChoice& choice, const ClusterChoice& cluster);  // to standard output
 

@@ -163,9 +163,8 @@ Status plan(const PlanChoice& choice, std::istream& in, std::ostream& out) {
                    "--stream reads its input and writes JSON: leave FILE and -o out");
     return plan_stream(in, out);
   }
-  PosixFileSystem files;
   TRY(const std::string snapshot,
-      choice.file == "-" ? all_of(in) : read_text(files, choice.file, sched::kSnapshotBytesMost));
+      choice.file == "-" ? all_of(in) : read_input(choice.file, sched::kSnapshotBytesMost));
   auto text = plan_text(snapshot, choice.output);
   if (!text.ok()) return text.error().in(choice.file == "-" ? "the input" : choice.file);
   out << *text << std::flush;

@@ -46,7 +46,7 @@ const char* const kExplainAbout =
 
 void add_explain_command(CLI::App& command, ExplainChoice& choice) {
   command.add_option("job", choice.job, "its name; of a snapshot, or its id")->required();
-  command.add_option("-f,--filename", choice.file, "the snapshot; no cluster is asked");
+  command.add_option("-f,--filename", choice.file, "the snapshot, or -; no cluster is asked");
 }
 
 }  // namespace rubato::ctl

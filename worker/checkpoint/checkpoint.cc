@@ -142,6 +142,7 @@ Result<std::string> CheckpointStore::latest() const {
 }
 
 Status CheckpointStore::check_owner(const CheckpointInfo& ours) const {
+  if (planted(Bug::kNoOwner)) return ok();
   TRY(const std::vector<std::int64_t> present, folder_.steps());
   bool is_ours = false;
   std::optional<Error> unread;

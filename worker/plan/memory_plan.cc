@@ -41,10 +41,11 @@ Result<MemoryPlan> plan_memory(const MemoryRequest& request, Device& device,
     return Error(Code::kInvalid, "a step has at least one micro-batch of at least one sample");
   TRY_OK(request.model.validate());
   if (request.micro_batch > kPlannedTokensMost / request.model.sequence_length)
-    return Error(Code::kInvalid, fmt::format("a micro-batch of {} samples of {} tokens is beyond "
-                                             "what is predicted, {} tokens",
-                                             request.micro_batch, request.model.sequence_length,
-                                             kPlannedTokensMost));
+    return Error(Code::kInvalid,
+                 fmt::format("a micro-batch of {} of {} is beyond what is predicted, {}",
+                             counted(request.micro_batch, "sample"),
+                             counted(request.model.sequence_length, "token"),
+                             counted(kPlannedTokensMost, "token")));
   SizedDevice counting(device);
   const auto stream = counting.make_stream();
   std::uint64_t before = 0;

@@ -53,10 +53,9 @@ Result<GpuType> gpu_of(const std::string& name) {
 void print(const Words& words, const GpuType& gpu, const StepPlan& plan, double peak_flops) {
   const double seconds = plan.seconds();
   fmt::print(
-      "Predicted, not measured: {}, {} micro-batches of {} samples ({:.0f} tokens a step), "
-      "products "
-      "in {}, one {}\n\n",
-      words.config.empty() ? words.model : words.config, words.micro_batches, words.micro_batch,
+      "Predicted, not measured: {}, {} of {} ({:.0f} tokens a step), products in {}, one {}\n\n",
+      words.config.empty() ? words.model : words.config,
+      counted(words.micro_batches, "micro-batch"), counted(words.micro_batch, "sample"),
       plan.tokens, words.precision, gpu.short_name);
   fmt::print("{:<22} {:<44} {:>6} {:>9} {:>9} {:>9} {:>6}\n", "KERNEL", "SHAPE", "CALLS", "GB",
              "TFLOP", "MS", "SHARE");

@@ -1,5 +1,6 @@
 #include "worker/pytorch/torch_replica.h"
 
+#include "common/words.h"
 #include "worker/backend/digest.h"
 #include "worker/data/sampler.h"
 #include "worker/model/exact_sum.h"
@@ -469,9 +470,9 @@ Result<std::unique_ptr<Replica>> make_torch_replica(const TrainingConfig& config
   samples.validation_fraction = 0;
   auto sampler = Sampler::create(samples, static_cast<std::uint64_t>(setup.samples) + 1);
   if (!sampler.ok())
-    return Error(Code::kInvalid, fmt::format("the data set has {} samples, fewer than "
-                                             "training.batch.global {}",
-                                             setup.samples, samples.global_batch))
+    return Error(Code::kInvalid,
+                 fmt::format("the data set has {}, fewer than training.batch.global {}",
+                             counted(setup.samples, "sample"), samples.global_batch))
         .set_reason("DataInvalid");
   auto layout = TorchLayout::create(std::move(setup));
   if (!layout.ok()) return Error(layout.error()).set_reason("BadTraining");

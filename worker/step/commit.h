@@ -27,7 +27,7 @@ struct CommitTerms {
 Result<wire::CommitRecord> fold_votes(const CommitTerms& terms,
                                       const std::vector<wire::CommitVote>& votes);
 
-// Who held which state, in one sentence for people. `names`: by rank.
+// Who held which state, for people. `names`: by rank.
 std::string describe_divergence(const CommitTerms& terms,
                                 const std::vector<wire::CommitVote>& votes,
                                 const std::vector<std::string>& names);

@@ -45,6 +45,13 @@ struct Prepared {
   int refusals = 0;  // votes that waited for a follower
 };
 
+// For the disk of checkpoints, which is asked until it answers.
+struct DiskWait {
+  explicit DiskWait(MonoTime now) : denied_until(now + kDeniedLimit), told_at(now) {}
+  MonoTime denied_until;
+  MonoTime told_at;  // that it does not answer
+};
+
 struct StepEngine::Impl {
   explicit Impl(EngineParts given);
   ~Impl();
@@ -101,6 +108,7 @@ struct StepEngine::Impl {
   Result<wire::CommitRecord> reduce_and_vote();
   Result<wire::CommitRecord> fold(const CommitTerms& terms, const wire::CommitVote& vote);
   Status compare_states();
+  Status note_parked_digest();
   Error refuse_round(const CommitTerms& terms, const std::vector<wire::CommitVote>& votes,
                      const wire::CommitRecord& record);
   Status decide(const wire::CommitRecord& record);  // changes the state
@@ -143,7 +151,7 @@ struct StepEngine::Impl {
   Result<std::optional<FoundCheckpoint>> find_checkpoint();
   Status set_aside(std::uint64_t step, const std::string& why);
   void note_found(const std::optional<FoundCheckpoint>& found, std::uint64_t number);
-  bool fails_denied(const Error& error, MonoTime& denied_until);
+  bool fails_denied(const Error& error, DiskWait& wait);
   void look(std::uint64_t number);
   Status check_nothing_to_load();
 

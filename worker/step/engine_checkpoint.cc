@@ -1,5 +1,6 @@
 // Checkpoints: written beside training, written before an end, and looked for.
 #include "common/log.h"
+#include "common/planted.h"
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/step/engine.h"
 
@@ -101,7 +102,7 @@ void StepEngine::Impl::say_unsaved() {
 }
 
 Status StepEngine::Impl::submit_checkpoint() {
-  if (!writer->wait_idle(now()))
+  if (!writer->wait_idle(planted(Bug::kStepsWait) ? now() + 30s : now()))
     return Error(Code::kExhausted, "the one before is still being written");
   TRY(auto copied, replica->snapshot());
   CHECK(writer->try_submit({std::move(copied),
@@ -140,7 +141,7 @@ Status StepEngine::Impl::save_last() {
       failed = begun.error();  // all copies of the state are in use
     }
     const bool is_hopeless = failed->code() == Code::kConflict || failed->code() == Code::kInvalid;
-    if (is_hopeless || now() >= give_up) return *failed;
+    if (is_hopeless || now() >= give_up || planted(Bug::kOneTry)) return *failed;
     before = "; before that: " + failed->what();
     last_checkpoint.reset();
     live_until(std::min(give_up, now() + pause), [&](MonoTime until) {
@@ -221,22 +222,30 @@ void StepEngine::Impl::note_found(const std::optional<FoundCheckpoint>& found,
   standing.set_checkpoint_digest(found ? found->digest : 0);
 }
 
-// True: said, after kDeniedLimit without another answer, for no time gives a right to read.
-bool StepEngine::Impl::fails_denied(const Error& error, MonoTime& denied_until) {
-  if (error.code() != Code::kDenied) denied_until = now() + kDeniedLimit;
-  if (now() < denied_until) return false;
-  fail("CheckpointFailed", "checkpoints may not be read: " + error.what(),
-       wire::FAILURE_SCOPE_WORKER);
-  return true;
+// True: said for good, after kDeniedLimit of this answer alone, for no time gives a right to read.
+// What does not answer may do so yet; that it has not for so long is said, again and again.
+bool StepEngine::Impl::fails_denied(const Error& error, DiskWait& wait) {
+  if (error.code() == Code::kDenied) {
+    if (now() < wait.denied_until) return false;
+    fail("CheckpointFailed", "checkpoints may not be read: " + error.what(),
+         wire::FAILURE_SCOPE_WORKER);
+    return true;
+  }
+  wait.denied_until = now() + kDeniedLimit;
+  if (now() < wait.told_at + kDeniedLimit) return false;
+  wait.told_at = now();
+  fail("CheckpointFailed", "the disk of checkpoints does not answer: " + error.what(),
+       wire::FAILURE_SCOPE_ATTEMPT);
+  return false;
 }
 
 // Answers a Look. A disk that does not answer is asked again until it does, or another order comes:
 // "none" would be a lie that begins the job anew.
 void StepEngine::Impl::look(std::uint64_t number) {
-  MonoTime denied_until = now() + kDeniedLimit;
+  DiskWait wait(now());
   for (;;) {
     const auto found = find_checkpoint();
-    if (!found.ok() && fails_denied(found.error(), denied_until)) return;
+    if (!found.ok() && fails_denied(found.error(), wait)) return;
     std::unique_lock lock(mutex);
     if (found.ok()) {
       note_found(*found, number);

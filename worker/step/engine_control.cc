@@ -1,5 +1,6 @@
 // The control thread's side: commands, fences, standings.
 #include "common/log.h"
+#include "common/planted.h"
 #include "worker/step/engine.h"
 
 #include <utility>
@@ -75,7 +76,7 @@ wire::WorkerStanding StepEngine::Impl::standing_now() const {
   if (is_cut && (out.phase() == wire::WORKER_TRAINING || out.phase() == wire::WORKER_PARKED)) {
     out.set_phase(wire::WORKER_ABORTED);
   }
-  out.set_fenced_below(settled_below);
+  out.set_fenced_below(planted(Bug::kUnsettled) ? standing.fenced_below() : settled_below);
   const bool is_ready = prepared && prepared->is_ready;
   out.set_prepared_generation(is_ready ? prepared->membership.generation : 0);
   return out;

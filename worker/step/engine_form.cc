@@ -97,9 +97,9 @@ void StepEngine::Impl::configure(const wire::Configure& order) {
   auto made = parts.configure(order.training(), order.fingerprint());
   // Under which numerics the job goes on, its checkpoints say: their disk is asked until it
   // answers, or until the coordinator knows.
-  MonoTime denied_until = now() + kDeniedLimit;
+  DiskWait wait(now());
   while (!made.ok() && is_unanswered(made.error())) {
-    if (fails_denied(made.error(), denied_until)) return;
+    if (fails_denied(made.error(), wait)) return;
     LOG_WARNING("step", "{}; tries again", made.error().what());
     {
       std::unique_lock lock(mutex);
@@ -168,6 +168,7 @@ void StepEngine::Impl::form(const wire::Form& order) {
       job.stop_steps = order.stop_steps();
     standing.set_generation(order.generation());
     standing.set_phase(wire::WORKER_TRAINING);
+    standing.clear_parked_digest();
   }
   set_phase_name("form");
   parts.reach("form", replica->step());
@@ -183,11 +184,15 @@ void StepEngine::Impl::form(const wire::Form& order) {
   if (planted(Bug::kStaleRank) && membership.rank < next.size()) next.rank = membership.rank;
   take_membership(next);
   if (order.parked()) {
+    set_phase_name("compare");  // before it says PARKED: its digest is to come
     {
       const std::lock_guard lock(mutex);
       standing.set_phase(wire::WORKER_PARKED);
     }
+    emit({});
+    const Status compared = note_parked_digest();
     set_phase_name("parked");
+    if (!compared.ok()) fail("StepFailed", compared.error().what(), wire::FAILURE_SCOPE_ATTEMPT);
     return emit({});
   }
   emit({});
@@ -218,7 +223,7 @@ void StepEngine::Impl::fail_start(const wire::Form& order, const Error& error) {
   const bool is_start = order.mode() == wire::FORM_START;
   const std::string& reason = error.reason();
   // A damaged checkpoint is out of the way when this is said: the next start takes another.
-  if (is_start && reason == kCheckpointDamaged) {
+  if (is_start && reason == kCheckpointDamaged && !planted(Bug::kDamageIsFinal)) {
     const Status aside = set_aside(order.checkpoint_step(), error.what());
     if (!aside.ok()) LOG_ERROR("checkpoint", "{}", aside.error().what());
     return fail(reason, error.what(), wire::FAILURE_SCOPE_ATTEMPT);
@@ -238,7 +243,7 @@ Status StepEngine::Impl::start(const wire::Form& order) {
   if (order.from_checkpoint()) {
     TRY(LoadedCheckpoint loaded, replica->load_checkpoint(order.checkpoint_step()));
     history = std::move(loaded.records);
-    redo_attempts = loaded.redo_attempts;
+    redo_attempts = planted(Bug::kAttemptsUnsaved) ? 0 : loaded.redo_attempts;
   } else {
     TRY_OK(check_nothing_to_load());
     TRY_OK(replica->init_from_seed());

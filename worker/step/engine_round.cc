@@ -1,6 +1,7 @@
 // The transaction: compute, reduce, commit, apply. docs/protocol.md "A round in generation g".
 #include "common/log.h"
 #include "common/planted.h"
+#include "worker/backend/digest.h"
 #include "worker/step/engine.h"
 #include "worker/step/state_digest.h"
 
@@ -287,14 +288,37 @@ Error StepEngine::Impl::refuse_round(const CommitTerms& terms,
     standing.clear_held();
   }
   end_commit();
-  wire::WorkerEvent event;
-  event.mutable_committed()->set_generation(membership.generation);
-  *event.mutable_committed()->mutable_record() = record;
-  emit(std::move(event));
   std::vector<std::string> names;
   names.reserve(membership.members.size());
   for (const Peer& peer : membership.members) names.push_back(to_string(peer.name));
-  return Error(Code::kInternal, describe_divergence(terms, votes, names)).set_reason("Diverged");
+  const std::string difference = describe_divergence(terms, votes, names);
+  wire::WorkerEvent event;
+  event.mutable_committed()->set_generation(membership.generation);
+  *event.mutable_committed()->mutable_record() = record;
+  event.mutable_committed()->set_difference(difference);
+  emit(std::move(event));
+  return Error(Code::kInternal,
+               fmt::format("round {} of step {}: {}", terms.seq, terms.step + 1, difference))
+      .set_reason("Diverged");
+}
+
+// Who stands still has no links over which states could be compared: the coordinator does it,
+// before it has one of them written. In parts, so that an Abort does not wait for all of it.
+Status StepEngine::Impl::note_parked_digest() {
+  std::uint64_t seq = 0;
+  {
+    const std::lock_guard lock(mutex);
+    seq = standing.seq();
+  }
+  Digest whole;
+  for (std::uint32_t part = 0; part < kStateParts; ++part) {
+    if (is_interrupted()) return ok();
+    TRY(const std::uint64_t digest, state_digest(*replica, part, kStateParts, seq));
+    whole.add_u64(digest);
+  }
+  const std::lock_guard lock(mutex);
+  standing.set_parked_digest(std::max<std::uint64_t>(whole.value(), 1));
+  return ok();
 }
 
 // The only place where a decision changes the state. `reduced()` must hold the round's reduction

@@ -5,15 +5,23 @@
 #include "worker/step/replica.h"
 
 #include <cstdint>
+#include <span>
 
 namespace rubato::worker {
 
-// A vote carries the digest of one of so many parts: 1/64 of the state is some 0.1 % of what a step
-// reads and writes of it.
+// A vote carries the digest of one of so many parts. What that costs of a step, and what all of the
+// state does: docs/benchmarks.md#step.
 constexpr std::uint32_t kStateParts = 64;
 
-// Of part `part` of `parts` of the concatenated sections, in whole elements. Seeded with where the
-// state stands, so that a stale one differs in every part. Never 0. Waits for the stream.
+struct StatePart {
+  std::uint32_t part = 0;
+  std::uint32_t parts = 1;  // 1: all of it
+};
+
+// Of a part of the concatenated sections, in whole elements. Seeded with where the state stands, so
+// that a stale one differs in every part. Never 0. Waits for the stream.
+Result<std::uint64_t> state_digest(Device& device, Stream& stream, std::span<const Buffer> sections,
+                                   const StatePart& part, std::uint64_t seq, std::uint64_t step);
 Result<std::uint64_t> state_digest(Replica& replica, std::uint32_t part, std::uint32_t parts,
                                    std::uint64_t seq);
 

@@ -1,5 +1,6 @@
 // Gavel's table of throughputs, its traces, and jobs as its generator draws them.
 #include "common/json.h"
+#include "common/words.h"
 #include "scheduler/sim/import/csv.h"
 #include "scheduler/sim/import/draws.h"
 #include "scheduler/sim/import/generate.h"
@@ -171,9 +172,10 @@ Result<std::vector<TraceJob>> gavel_trace(const PoissonOptions& options,
                                           const GavelSpeeds& speeds) {
   for (Gpus gpus = 1; gpus <= kMadeMost; gpus *= 2)
     if (models_with(speeds, gpus).empty())
-      return Error(Code::kInvalid, fmt::format("the table has no model on {} GPUs of type {}, on "
-                                               "which the generator takes its durations",
-                                               gpus, kReference));
+      return Error(Code::kInvalid,
+                   fmt::format("the table has no model on {} of type {}, on which the "
+                               "generator takes its durations",
+                               counted(gpus, "GPU"), kReference));
   Draws draws(options);
   std::vector<TraceJob> jobs;
   for (std::int64_t i = 0; i < options.jobs; ++i) {

@@ -1,4 +1,5 @@
 // Workloads of Rubick's artifact (MLSys'25), from its workload file and measured iterations.
+#include "common/words.h"
 #include "scheduler/sim/import/csv.h"
 #include "scheduler/sim/import/importers.h"
 #include "scheduler/sim/import/job_list.h"
@@ -101,8 +102,8 @@ Result<std::vector<TraceJob>> read_rubick(const TraceText& trace,
     job.work = static_cast<double>(steps);
     const auto plan = found->second.by_plan.find(row.text("exec_plan"));
     if (plan == found->second.by_plan.end() || !plan->second.contains(job.request))
-      return row.error("exec_plan", fmt::format("one that was measured of {} on {} GPUs",
-                                                found->first, job.request));
+      return row.error("exec_plan", fmt::format("one that was measured of {} on {}", found->first,
+                                                counted(job.request, "GPU")));
     job.request_speed = plan->second.at(job.request);
     describe_elastic(found->second, job);
     TRY_OK(jobs.add(std::move(job), row, "name"));

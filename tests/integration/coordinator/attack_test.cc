@@ -147,6 +147,7 @@ TEST_F(Attack, WhoHasNoCertificateOfTheJobIsNotHeard) {
     if (channel) (void)channel->send(hello(job_.job_uid(), pod).SerializeAsString(), soon());
     expect_closed(channel);
   }
+  expect_refused("Handshake", 3);
   // Another job's certificate with this job's token, this job's with a wrong token, a pod that is
   // not wanted.
   const auto channel = dial(tls(job_.authority(), other));
@@ -200,6 +201,7 @@ TEST_F(Attack, IdleHalfOpenAndGarbageConnectionsKeepNobodyOut) {
   EXPECT_EQ(job_.workers(*job_.pods[0]), workers_[0]);
   expect_finish();
   EXPECT_TRUE(job_.wait([&] { return idle.alive() == 0; }, 30s)) << idle.alive();
+  expect_refused("Handshake", 200);  // most of the first 256, which were let in
 }
 
 TEST_F(Attack, HugeFramesAndFloodsOfStrangersCostThemAlone) {
@@ -262,6 +264,7 @@ TEST_F(Attack, SlowAndReplayedClientsAreRefusedAtBothPorts) {
     EXPECT_TRUE(job_.wait([&] { return replaying[i]->alive() == 0; }, 10s)) << "port " << ports[i];
   }
   EXPECT_EQ(refused("NotWanted"), unwanted) << "a hello was heard twice";
+  expect_refused("Handshake", 40);  // of the coordinator's port; workers count none
   train_on(10);
   expect_whole();
   expect_finish();

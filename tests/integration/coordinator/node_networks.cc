@@ -126,6 +126,12 @@ void NodeNetworks::cut_from_nodes(int node) const {
   lead_astray(node, others);
 }
 
+void NodeNetworks::split(int at, int of) const {
+  std::vector<std::string> sides[2];
+  for (int node = 0; node < of; ++node) sides[node < at ? 0 : 1].push_back(address(node));
+  for (int node = 0; node < of; ++node) lead_astray(node, sides[node < at ? 1 : 0]);
+}
+
 void NodeNetworks::heal(int node) const {
   CHECK(run(fmt::format("ip link set n{} up", node)));
   enter(node);

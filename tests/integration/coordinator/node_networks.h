@@ -31,6 +31,7 @@ class NodeNetworks {
   void cut(int node) const;             // … either way
   void cut_from_hub(int node) const;    // … from the node to the hub
   void cut_from_nodes(int node) const;  // … from the node to the other nodes
+  void split(int at, int of) const;     // … between nodes 0 … at-1 and at … of-1
   void heal(int node) const;            // of all of these
 
  private:

@@ -141,5 +141,22 @@ TEST(JsonPatch, RepeatedCopiesAreBounded) {
   EXPECT_EQ(dump(target), R"({"a":[1]})");
 }
 
+TEST(JsonPatch, CopiesOfLongTextsAreBounded) {
+  const Value before = Value::object({{"a", std::string(1U << 20U, 'x')}});
+  const auto copied = [&](int times) {
+    Value operations = Value::array();
+    for (int i = 0; i < times; ++i) {
+      operations.push_back(
+          Value::object({{"op", "copy"}, {"from", "/a"}, {"path", "/b" + std::to_string(i)}}));
+    }
+    Value target = before;
+    const Status status = json_patch(target, operations);
+    EXPECT_EQ(target == before, !status.ok());
+    return status.ok();
+  };
+  EXPECT_TRUE(copied(10));
+  EXPECT_FALSE(copied(100));
+}
+
 }  // namespace
 }  // namespace rubato::json

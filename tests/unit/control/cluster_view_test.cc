@@ -78,6 +78,22 @@ TEST(Capture, ADeletedPodIsLostAndAPodOutsideTheAllocationIsLeaving) {
   EXPECT_TRUE(state.jobs[0].held[2].leaving);
 }
 
+// Its GPU stays taken, and other jobs start where there is room without it.
+TEST(Capture, NobodyWaitsForAPodThatShouldHaveEndedLongAgo) {
+  World w = world();
+  w.jobs = {job(2, 4, kTwoPods)};
+  w.pods = {pod("job-w0", "n1", "Running", "job-uid-1"),
+            pod("job-w1", "n2", "Running", "job-uid-1"),
+            pod("job-w9", "n2", "Running", "job-uid-1",
+                R"(,"deletionTimestamp":"2026-11-21T07:58:00Z")")};
+  ASSERT_EQ(capture(w, config()).jobs[0].held.size(), 3u);
+  EXPECT_TRUE(capture(w, config()).jobs[0].held[2].leaving);
+  w.wall += 4min;
+  const auto state = capture(w, config());
+  EXPECT_EQ(state.jobs[0].held.size(), 2u);
+  EXPECT_EQ(of(state, "n2").free.gpus, 0);
+}
+
 TEST(Capture, SomebodyElsesPodUnderTheNameSaysNothingAboutOurs) {
   World w = world();
   w.jobs = {job(2, 4, kTwoPods)};
@@ -290,7 +306,36 @@ TEST(Capture, WhatNoNodeOffersIsNamedAndIsNotCounted) {
 }
 
 // A LimitRange of the namespace gives containers what the template does not ask for, and a
-// RuntimeClass adds what runs the pod: seen once a pod of the job is there, ended or not.
+// RuntimeClass adds what runs the pod: seen in the trial of the first.
+TEST(Capture, WhatAdmissionAddsCountsForTheFirstPodsToo) {
+  World w = world();
+  const auto labelled = [](const std::string& name, const std::string& label) {
+    kube::Node sandbox =
+        *node(name, 2, R"("taints":[{"key":"sandbox","value":"kata","effect":"NoSchedule"}])");
+    sandbox.meta.labels.emplace_back("runtime", label);
+    return std::make_shared<const kube::Node>(std::move(sandbox));
+  };
+  w.nodes.push_back(labelled("n3", "kata"));
+  w.nodes.push_back(labelled("n4", "runc"));
+  w.jobs = {job(1, 2)};
+  EXPECT_EQ(*capture(w, config()).jobs[0].eligible, (std::set<std::string>{"n1", "n2"}));
+  const auto tried = std::make_shared<const kube::Pod>(*kube::Pod::decode(parse(
+      R"({"metadata":{"name":"job-w0","namespace":"ns","uid":"u"},"spec":{"overhead":{"cpu":"250m"},
+      "nodeSelector":{"runtime":"kata"},"tolerations":[{"key":"sandbox","operator":"Exists"}],
+      "containers":[{"name":"worker","resources":{"requests":{"rubato.dev/slot":"1","cpu":"500m"}}}]}})")));
+  w.admitted_of = [&](const std::string& uid) { return uid == "job-uid-1" ? tried : nullptr; };
+  const auto state = capture(w, config());
+  EXPECT_EQ(*state.jobs[0].eligible, (std::set<std::string>{"n3"}));
+  EXPECT_EQ(state.jobs[0].per_pod.cpu, 750);
+  // The next leader learns it of a pod that is there.
+  w.admitted_of = {};
+  kube::Pod there = *tried;
+  there.meta.owner = kube::Owner{"TrainingJob", "job", "job-uid-1"};
+  w.pods = {std::make_shared<const kube::Pod>(std::move(there))};
+  EXPECT_EQ(*capture(w, config()).jobs[0].eligible, (std::set<std::string>{"n3"}));
+}
+
+// The same of pods that are there, ended or not.
 TEST(Capture, WhatAdmissionAddsToPodsIsCounted) {
   World w = world();
   w.jobs = {job(1, 2)};

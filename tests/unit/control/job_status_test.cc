@@ -303,6 +303,8 @@ TEST(JobStatus, OfAProgramIsShownWhatItTells) {
   v.loss = 2.5;
   const auto told = status(object, v);
   EXPECT_EQ(told.display->progress, "40 steps");
+  v.step = 1;
+  EXPECT_EQ(status(object, v).display->progress, "1 step");
   EXPECT_EQ(told.display->loss, "2.500");
   EXPECT_EQ(told.performance->tokens_per_second, 2000) << "1000 a step of half a second";
   EXPECT_EQ(told.performance->by_type.size(), 1u);
@@ -498,6 +500,12 @@ TEST(JobStatus, DamagedCheckpointsAndThoseThatCannotBeWrittenAreSaid) {
   s = status(*job(2, 4, kAllocated), v);
   EXPECT_FALSE(api::is_true(s.conditions, "CheckpointUnusable"));
   EXPECT_FALSE(api::is_true(s.conditions, "Degraded"));
+  v = view(Phase::kWaiting, 0);  // it is to begin from one
+  v.checkpoint_unread = "pod a on node n1: listing /ckpt: Stale file handle";
+  s = status(*job(2, 4, kAllocated), v);
+  EXPECT_TRUE(api::is_true(s.conditions, "Degraded"));
+  EXPECT_NE(api::find_condition(s.conditions, "Degraded")->message.find(v.checkpoint_unread),
+            std::string::npos);
 }
 
 TEST(JobStatus, StatesThatDifferedAreSaidForAWhileUnderWhicheverLeader) {

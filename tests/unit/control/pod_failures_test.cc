@@ -25,6 +25,28 @@ TEST(PodFailures, ATableOfReasonsSaysWhoseTheyAre) {
   EXPECT_FALSE(failed_of_itself(*pod("job-w0", "n1", "Running")));
 }
 
+// None of its containers began.
+kube::Pod refused(const std::string& reason) {
+  kube::Pod pod = ended(reason, 0);
+  pod.containers.clear();
+  return pod;
+}
+
+TEST(PodFailures, OfWhatAKubeletRefusesNothingIsCharged) {
+  for (const char* reason :
+       {"TopologyAffinityError", "SMTAlignmentError", "NodePorts", "SysctlForbidden", "AppArmor",
+        "PodOSNotSupported", "UnexpectedAdmissionError", "OutOfcpu", "AWordOfALaterRelease"})
+    EXPECT_TRUE(is_lost_to_infrastructure(refused(reason))) << reason;
+  // Its template's activeDeadlineSeconds, and an init container that failed, are its own.
+  EXPECT_TRUE(failed_of_itself(refused("DeadlineExceeded")));
+  kube::Pod waiting = refused("");
+  waiting.containers.push_back({.name = "worker", .reason = "PodInitializing"});
+  EXPECT_TRUE(failed_of_itself(waiting));
+  waiting.reason = "NodePorts";
+  EXPECT_TRUE(is_lost_to_infrastructure(waiting));
+  EXPECT_TRUE(failed_of_itself(ended("NodePorts", 1)));  // its container ran
+}
+
 TEST(PodFailures, AreDescribedInTheKubeletsWords) {
   EXPECT_EQ(describe_failure(ended("", 137, "OOMKilled")),
             "pod job-w0 failed; container worker ended with exit code 137 (OOMKilled)");

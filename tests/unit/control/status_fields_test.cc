@@ -1,6 +1,11 @@
-// Every field of a TrainingJob's status is written by the operator: one that is described and never
-// set is a promise to whoever reads it.
+// Every field of a status is written by the operator: one that is described and never set is a
+// promise to whoever reads it.
+#include "apiserver/memory/memory_client.h"
+#include "common/executor.h"
 #include "operator/api/codec.h"
+#include "operator/api/crd.h"
+#include "operator/api/resources.h"
+#include "operator/control/cluster_status.h"
 #include "operator/control/plan_executor.h"
 #include "operator/control/pod_failures.h"
 #include "operator/coordinator/record.h"
@@ -35,6 +40,13 @@ void add_written(const json::Value& value, const std::string& prefix, std::set<s
     out.insert(path);
     add_written(inner, path + ".", out);
   }
+}
+
+void expect_all(const api::ObjectSchema& status, const std::set<std::string>& written) {
+  std::set<std::string> described;
+  add_described(status, "", described);
+  for (const std::string& path : described)
+    EXPECT_TRUE(written.contains(path)) << "nobody writes status." << path;
 }
 
 api::TrainingJobStatus while_it_trains(const char* kind) {
@@ -127,10 +139,61 @@ TEST(StatusFields, EachIsWritten) {
   for (const char* others : {"installation", "credentials.notAfter", "credentials.trust"})
     written.insert(others);
 
-  std::set<std::string> described;
-  add_described(api::TrainingJobStatus::schema(), "", described);
-  for (const std::string& path : described)
-    EXPECT_TRUE(written.contains(path)) << "nobody writes status." << path;
+  expect_all(api::TrainingJobStatus::schema(), written);
+}
+
+// Those of queues and policies, as a round writes them.
+class RoundStatus : public ::testing::Test {
+ protected:
+  // An object of the kind, with this inside of its spec.
+  template <class Object>
+  std::shared_ptr<const Object> made(const kube::ResourceType& type, const std::string& name,
+                                     const std::string& spec) {
+    const auto created =
+        server_.create(type, "",
+                       parse(R"({"apiVersion":"rubato.dev/v1alpha1","kind":")" + type.kind +
+                             R"(","metadata":{"name":")" + name + R"("},"spec":{)" + spec + "}}"));
+    EXPECT_TRUE(created.ok());
+    return std::make_shared<const Object>(*Object::decode(created.value().object));
+  }
+  std::set<std::string> written(const kube::ResourceType& type, const std::string& name) {
+    std::set<std::string> paths;
+    add_written(server_.get(type, {"", name}).value()["status"], "", paths);
+    return paths;
+  }
+  RoundStatus() {
+    for (const api::Kind& kind : api::kinds())
+      EXPECT_TRUE(server_.create(kube::types::kCustomResourceDefinition, "", api::crd(kind)).ok());
+    world_.wall = *parse_rfc3339("2026-11-21T08:00:00Z");
+  }
+
+  ThreadExecutor executor_;
+  kube::MemoryServer server_{executor_.clock()};
+  kube::MemoryClient client_{server_, executor_};
+  StatusDiff diff_;
+  const Installation installation_;
+  World world_;
+};
+
+TEST_F(RoundStatus, EachFieldOfAQueueIsWritten) {
+  world_.nodes = {node("n1", 4)};
+  world_.jobs = {job(2, 4, kAllocated), job(1, 1)};
+  world_.queues = {made<QueueObject>(api::kTrainingQueue, "default",
+                                     R"("quotas":[{"gpuType":"*","guaranteed":2}])")};
+  const sched::Snapshot snapshot{capture(world_, config()), {}};
+  sched::Plan plan;
+  plan.queue_shares["default"] = 3;
+  write_queues(client_, diff_, world_, snapshot, plan, installation_);
+  expect_all(api::TrainingQueueStatus::schema(), written(api::kTrainingQueue, "default"));
+}
+
+TEST_F(RoundStatus, EachFieldOfAPolicyIsWritten) {
+  world_.policies = {
+      made<PolicyObject>(api::kSchedulingPolicy, "default", R"("parameters":{"maxLoad":1.5})")};
+  const auto in_force = policy_of(config(), world_.policies[0]->policy.spec);
+  ASSERT_TRUE(in_force.ok());
+  write_policies(client_, diff_, world_, *in_force, "", installation_);
+  expect_all(api::SchedulingPolicyStatus::schema(), written(api::kSchedulingPolicy, "default"));
 }
 
 }  // namespace

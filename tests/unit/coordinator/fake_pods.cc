@@ -174,6 +174,21 @@ void FakePods::make_ready(int pod) {
   say(pod);
 }
 
+void FakePods::follow(int pod) {
+  make_ready(pod);
+  CHECK(last(pod, kFollow) != nullptr);
+  standing(pod).set_phase(wire::WORKER_FOLLOWING);
+  standing(pod).set_following(last(pod, kFollow)->follow().generation());
+  say(pod);
+}
+
+void FakePods::catch_up(int pod) {
+  standing(pod).set_has_state(true);
+  standing(pod).set_seq(standing(0).seq());
+  standing(pod).set_caught_up(true);
+  say(pod, [](wire::WorkerEvent& event) { event.mutable_caught_up(); });
+}
+
 void FakePods::answer_abort(int pod) {
   standing(pod).set_fenced_below(machine.record().generation);
   standing(pod).set_phase(wire::WORKER_ABORTED);

@@ -40,6 +40,8 @@ class FakePods {
   void swap_done();
   void swap_conflict();
   void make_ready(int pod);
+  void follow(int pod);        // it is ready, was told to, and begins
+  void catch_up(int pod);      // who follows
   void obey_forms();           // who was sent a Form trains in it
   void obey_aborts();          // who was sent an Abort stands still
   void answer_abort(int pod);  // below the newest generation, sent or not

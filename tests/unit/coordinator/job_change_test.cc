@@ -9,21 +9,6 @@
 namespace rubato::coordinator {
 namespace {
 
-void follow(FakePods& pods, int pod) {
-  pods.make_ready(pod);
-  ASSERT_NE(pods.last(pod, kFollow), nullptr);
-  pods.standing(pod).set_phase(wire::WORKER_FOLLOWING);
-  pods.standing(pod).set_following(pods.last(pod, kFollow)->follow().generation());
-  pods.say(pod);
-}
-
-void catch_up(FakePods& pods, int pod) {
-  pods.standing(pod).set_has_state(true);
-  pods.standing(pod).set_seq(pods.standing(0).seq());
-  pods.standing(pod).set_caught_up(true);
-  pods.say(pod, [](wire::WorkerEvent& event) { event.mutable_caught_up(); });
-}
-
 // It gets no link to its donor, or that breaks.
 void lose_donor(FakePods& pods, int pod) {
   const wire::Follow follow = pods.last(pod, kFollow)->follow();
@@ -37,8 +22,8 @@ void lose_donor(FakePods& pods, int pod) {
 }
 
 void join(FakePods& pods, int pod) {
-  follow(pods, pod);
-  catch_up(pods, pod);
+  pods.follow(pod);
+  pods.catch_up(pod);
 }
 
 TEST(JobMachineChange, ANewcomerFollowsAndAllSwitch) {
@@ -68,7 +53,7 @@ TEST(JobMachineChange, WhoseDonorIsGoneIsToldToFollowAnother) {
   pods.commit_all();
   pods.standing(1).set_looked(1);
   pods.connect(1);
-  follow(pods, 1);
+  pods.follow(1);
   pods.clear();
   pods.begin_anew(0);
   pods.settle();
@@ -96,9 +81,9 @@ TEST(JobMachineChange, AllRiseToAGenerationThatANewcomerDoesNotRefuse) {
   EXPECT_EQ(pods.to_write->members.size(), 2u);
   pods.settle();
   EXPECT_EQ(pods.machine.record().rescales, 0u);
-  follow(pods, 2);
+  pods.follow(2);
   EXPECT_EQ(pods.last(2, kFollow)->follow().generation(), 6u);
-  catch_up(pods, 2);
+  pods.catch_up(2);
   pods.settle();
   EXPECT_EQ(pods.machine.record().members.size(), 3u);
   EXPECT_EQ(pods.view().phase, Phase::kTraining);
@@ -147,7 +132,7 @@ TEST(JobMachineChange, ANewcomerToWhomBytesComeIsLeftToFollow) {
   pods.start_first(2);
   pods.commit_all();
   pods.connect(2);
-  follow(pods, 2);
+  pods.follow(2);
   for (int i = 0; i < 82; ++i) {  // beyond twice follow_deadline
     pods.standing(2).set_micro_done(pods.standing(2).micro_done() + 1);
     pods.commit_all();
@@ -164,13 +149,13 @@ TEST(JobMachineChange, WhoNeverCatchesUpIsGivenBack) {
   pods.commit_all();
   pods.connect(2);
   for (int times = 0; times < 2 * kFollowsInVain; ++times) {
-    follow(pods, 2);
+    pods.follow(2);
     pods.after(1s);
     pods.make_ready(2);  // turned away at once
   }
   for (int times = 0; times < kFollowsInVain; ++times) {
     EXPECT_TRUE(pods.view().refused.empty()) << times;
-    follow(pods, 2);
+    pods.follow(2);
     for (Duration waited{}; waited < kFollowLong; waited += 15s) {
       pods.commit_all();
       pods.after(15s);
@@ -194,7 +179,7 @@ TEST(JobMachineChange, WhoReachesNoMemberIsGivenBack) {
   std::set<std::string> donors;
   for (Duration waited{}; waited < kFollowLong + kDial; waited += kDial) {
     EXPECT_TRUE(pods.view().refused.empty()) << "it may be a matter of a moment";
-    follow(pods, 2);
+    pods.follow(2);
     donors.insert(pods.last(2, kFollow)->follow().donor().pod_uid());
     pods.commit_all();
     pods.after(kDial);
@@ -214,7 +199,7 @@ TEST(JobMachineChange, WhoWasTurnedAwayByABusyDonorHasReachedIt) {
   pods.commit_all();
   pods.connect(2);
   for (int times = 0; times < 4 * kDonorsLost; ++times) {
-    follow(pods, 2);
+    pods.follow(2);
     pods.commit_all();
     pods.after(kDial);
     if (times % 2 == 0)
@@ -232,7 +217,7 @@ TEST(JobMachineChange, WhoIsCutOffByMembersThatMoveIsNotGivenBack) {
   pods.connect(2);
   const auto lose_when = [&](const std::function<void(std::uint64_t)>& moves) {
     for (std::uint64_t times = 0; times < 3 * kDonorsLost; ++times) {
-      follow(pods, 2);
+      pods.follow(2);
       pods.commit_all();
       pods.after(kDial);
       moves(times);
@@ -257,7 +242,7 @@ TEST(JobMachineChange, WhoFollowsWhileOthersSwitchFollowsOn) {
   pods.commit_all();
   pods.connect(2);
   pods.connect(3);
-  follow(pods, 3);
+  pods.follow(3);
   join(pods, 2);
   pods.after(1s);  // 3 is not waited for
   ASSERT_TRUE(pods.to_write.has_value());
@@ -266,7 +251,7 @@ TEST(JobMachineChange, WhoFollowsWhileOthersSwitchFollowsOn) {
   ASSERT_EQ(pods.machine.record().members.size(), 3u);
   pods.commit_all();
   EXPECT_EQ(pods.last(3, kFollow), nullptr);
-  catch_up(pods, 3);
+  pods.catch_up(3);
   pods.settle();
   EXPECT_EQ(pods.machine.record().members.size(), 4u);
 }
@@ -280,13 +265,13 @@ TEST(JobMachineChange, WhoFollowedFurtherThanANewcomerHasTheState) {
   pods.commit_all();
   pods.connect(2);
   pods.connect(3);
-  follow(pods, 3);
+  pods.follow(3);
   join(pods, 2);
   pods.after(1s);  // 3 is not waited for
   ASSERT_TRUE(pods.to_write.has_value());
   pods.swap_done();
   pods.commit_all();
-  catch_up(pods, 3);
+  pods.catch_up(3);
   const std::uint64_t newest = pods.standing(3).seq();
   ASSERT_EQ(pods.standing(2).seq() + 1, newest);
   *pods.standing(3).mutable_last() = pods.standing(0).last();
@@ -305,7 +290,7 @@ TEST(JobMachineChange, WhoLosesItsDonorFollowsAnew) {
   FakePods pods(3, {}, 2);
   pods.start_first(2);
   pods.connect(2);
-  follow(pods, 2);
+  pods.follow(2);
   pods.clear();
   pods.standing(2).set_phase(wire::WORKER_READY);
   pods.standing(2).clear_following();
@@ -336,7 +321,7 @@ TEST(JobMachineChange, EightNewcomersAtOnceShareTheDonors) {
       pods.standing(i).set_phase(wire::WORKER_FOLLOWING);
       pods.standing(i).set_following(pods.last(i, kFollow)->follow().generation());
       pods.say(i);
-      catch_up(pods, i);
+      pods.catch_up(i);
     }
     pods.after(1s);
     pods.settle();
@@ -354,8 +339,8 @@ TEST(JobMachineChange, WhoIsTurnedAwayByABusyDonorGetsAnother) {
   pods.commit_all();
   pods.connect(2);
   pods.connect(3);
-  follow(pods, 2);
-  follow(pods, 3);
+  pods.follow(2);
+  pods.follow(3);
   const std::string busy = pods.last(3, kFollow)->follow().donor().pod_uid();
   join(pods, 2);
   pods.after(1s);  // 3 is not waited for
@@ -378,7 +363,7 @@ TEST(JobMachineChange, AFollowersSuspicionOfItsDonorAbortsNoJoin) {
   pods.commit_all();
   pods.connect(2);
   pods.connect(3);
-  follow(pods, 3);
+  pods.follow(3);
   join(pods, 2);
   pods.after(1s);  // 3 is not waited for
   ASSERT_EQ(pods.view().phase, Phase::kSwitching);

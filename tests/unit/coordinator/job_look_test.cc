@@ -270,6 +270,45 @@ TEST(JobMachineLook, AnOlderWorkerWhoseStartFailedBeginsAnew) {
   EXPECT_EQ(pods.view().phase, Phase::kTraining);
 }
 
+TEST(JobMachineLook, ADiskThatDoesNotAnswerIsToldUntilItDoes) {
+  FakePods pods(2);
+  make_seeing(pods, 2);
+  pods.after(1s);
+  for (int i = 0; i < 2; ++i) {
+    pods.standing(i).set_phase_name("look");
+    pods.say(i);
+  }
+  EXPECT_EQ(pods.view().checkpoint_unread, "");
+  pods.say(1, [](wire::WorkerEvent& event) {
+    event.mutable_failure()->set_reason("CheckpointFailed");
+    event.mutable_failure()->set_message("listing /ckpt: Stale file handle");
+    event.mutable_failure()->set_scope(wire::FAILURE_SCOPE_ATTEMPT);
+  });
+  EXPECT_EQ(pods.view().checkpoint_unread,
+            "pod gpt-1 on node n1: listing /ckpt: Stale file handle");
+  EXPECT_EQ(pods.view().checkpoint_failing, "") << "it has nothing to write";
+  for (int i = 0; i < 2; ++i) {
+    pods.standing(i).set_phase_name("idle");
+    answer(pods, i, 40, 7);
+  }
+  EXPECT_EQ(pods.view().checkpoint_unread, "");
+}
+
+// Its disk keeps it: it cannot even say so.
+TEST(JobMachineLook, ALookThatTakesLongIsTold) {
+  FakePods pods(2);
+  make_seeing(pods, 2);
+  pods.after(1s);
+  for (int i = 0; i < 2; ++i) {
+    pods.standing(i).set_phase_name("look");
+    pods.say(i);
+  }
+  pods.after(kLookLong - 2s);
+  EXPECT_EQ(pods.view().checkpoint_unread, "");
+  pods.after(3s);
+  EXPECT_NE(pods.view().checkpoint_unread.find("pod gpt-0 on node n0"), std::string::npos);
+}
+
 TEST(JobMachineLook, DamageAndFailedWritesAreToldUntilOneIsWritten) {
   FakePods pods(2);
   pods.start_training();
@@ -286,7 +325,7 @@ TEST(JobMachineLook, DamageAndFailedWritesAreToldUntilOneIsWritten) {
     event.mutable_failure()->set_message("no space left");
     event.mutable_failure()->set_scope(wire::FAILURE_SCOPE_ATTEMPT);
   });
-  EXPECT_EQ(pods.view().checkpoint_failing, "no space left");
+  EXPECT_EQ(pods.view().checkpoint_failing, "pod gpt-0 on node n0: no space left");
   EXPECT_EQ(pods.view().phase, Phase::kTraining);
   pods.say(0, [](wire::WorkerEvent& event) { event.mutable_checkpoint_written()->set_step(50); });
   EXPECT_EQ(pods.view().checkpoint_damaged, "");

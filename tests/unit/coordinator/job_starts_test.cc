@@ -39,7 +39,8 @@ TEST(JobMachineStarts, AStartThatFailsIsNotShownAsTrainingAndItsCauseIsSaid) {
   pods.connect_all();
   pods.standing(0).set_looked(1);
   pods.make_ready(0);
-  const std::string why = "StartFailed of pod gpt-0: opening /weights: Input/output error";
+  const std::string why =
+      "StartFailed of pod gpt-0 on node n0: opening /weights: Input/output error";
   const MonoTime end = pods.now + 40min;
   while (pods.now < end && pods.view().end == Phase::kWaiting) {
     pods.obey_aborts();

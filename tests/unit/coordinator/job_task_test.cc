@@ -5,6 +5,7 @@
 #include "common/testing/refusing_executor.h"
 #include "common/testing/sim_executor.h"
 #include "common/testing/sim_network.h"
+#include "kube/errors.h"
 #include "operator/api/crd.h"
 #include "operator/api/resources.h"
 
@@ -28,6 +29,23 @@ class SlowCalls : public kube::FaultHook {
   Executor& executor_;
 };
 
+// While it is on, etcd finds memberships that name anybody too large.
+class TooLarge : public kube::FaultHook {
+ public:
+  std::optional<Error> before(const kube::Operation& operation) override {
+    const bool names_members = operation.body != nullptr &&
+                               json::dump(*operation.body).find("podUID") != std::string::npos;
+    if (!is_on || !names_members) return std::nullopt;
+    ++asked;
+    return kube::error_from_status(
+        500, kube::make_status(500, "InternalError", "etcdserver: request is too large"));
+  }
+  std::optional<Error> after(const kube::Operation&) override { return std::nullopt; }
+
+  bool is_on = true;
+  int asked = 0;
+};
+
 class QuietChannel : public net::Channel {
  public:
   Status send(std::string, MonoTime) override { return ok(); }
@@ -49,6 +67,26 @@ class JobTaskTest : public ::testing::Test {
     wish.job = {"default", "gpt-" + std::to_string(number)};
     wish.uid = "uid-" + std::to_string(number);
     return wish;
+  }
+  // Job 1, which is there, with a pod.
+  Wish wish_of_a_job() {
+    for (const api::Kind& kind : api::kinds())
+      EXPECT_TRUE(server_.create(kube::types::kCustomResourceDefinition, "", api::crd(kind)).ok());
+    const auto job = json::parse(R"({"apiVersion":"rubato.dev/v1alpha1","kind":"TrainingJob",
+        "metadata":{"name":"gpt-1","namespace":"default"},"spec":{"runtime":"command",
+        "gpus":{"min":1,"max":1},"template":{"spec":{"containers":[
+        {"name":"w","image":"i","command":["c"]}]}}}})");
+    EXPECT_TRUE(server_.create(api::kTrainingJob, "default", job.value()).ok());
+    Wish wanted = wish(1);
+    wanted.uid = kube::uid_of(server_.get(api::kTrainingJob, wanted.job).value());
+    wanted.pods.push_back({"gpt-1-worker-0", "pod-0", "n0", "H100", 1, false});
+    return wanted;
+  }
+  static wire::Hello hello_of_its_pod() {
+    wire::Hello hello;
+    hello.set_pod_uid("pod-0");
+    hello.set_pod_name("gpt-1-worker-0");
+    return hello;
   }
   std::unique_ptr<Coordinator> lead(Executor& executor, kube::Client& client) {
     auto coordinator =
@@ -102,19 +140,9 @@ TEST_F(JobTaskTest, AJobWithoutAThreadIsBegunByALaterCall) {
 
 // The silent one is dropped while the hello of the next waits.
 TEST_F(JobTaskTest, ADropLeavesTheSessionThatHasJustCome) {
-  for (const api::Kind& kind : api::kinds())
-    ASSERT_TRUE(server_.create(kube::types::kCustomResourceDefinition, "", api::crd(kind)).ok());
-  const auto job = json::parse(R"({"apiVersion":"rubato.dev/v1alpha1","kind":"TrainingJob",
-      "metadata":{"name":"gpt-1","namespace":"default"},"spec":{"runtime":"command",
-      "gpus":{"min":1,"max":2},"template":{"spec":{"containers":[{"name":"w","image":"i"}]}}}})");
-  ASSERT_TRUE(server_.create(api::kTrainingJob, "default", job.value()).ok());
   kube::MemoryClient client(server_, process_);
-  Wish wanted = wish(1);
-  wanted.uid = kube::uid_of(server_.get(api::kTrainingJob, wanted.job).value());
-  wanted.pods.push_back({"gpt-1-worker-0", "pod-0", "n0", "H100", 1, false});
-  wire::Hello hello;
-  hello.set_pod_uid("pod-0");
-  hello.set_pod_name("gpt-1-worker-0");
+  const Wish wanted = wish_of_a_job();
+  const wire::Hello hello = hello_of_its_pod();
   const auto first = std::make_shared<QuietChannel>();
   const auto second = std::make_shared<QuietChannel>();
   const Timing timing;
@@ -141,6 +169,69 @@ TEST_F(JobTaskTest, ADropLeavesTheSessionThatHasJustCome) {
   EXPECT_TRUE(first->closed());
   EXPECT_FALSE(second->closed());
   EXPECT_EQ(owner.view().heard_pods, std::vector<std::string>{"gpt-1-worker-0"});
+}
+
+// Its agent says nothing that anybody here could take down.
+TEST_F(JobTaskTest, WhoseAgentIsTurnedAwayIsRefusedUntilItComes) {
+  kube::MemoryClient client(server_, process_);
+  Wish wanted = wish_of_a_job();
+  const JobTask::World world{[] { return MonoTime{}; }, [&] { return process_.now(); },
+                             [] { return MonoTime{}; }};
+  int changes = 0;
+  JobTask owner(process_, client, Timing{}, wanted, 0, 1, world,
+                {.changed = [&](const kube::Key&) { ++changes; }});
+  const wire::Hello hello = hello_of_its_pod();
+  for (int times = 0; times < 2; ++times) owner.turn_away(hello, "another time's");
+  EXPECT_EQ(changes, 1);
+  const std::vector<Refusal> refused = {
+      {"gpt-1-worker-0", "pod-0", "n0", "NoCommonVersion", "another time's"}};
+  EXPECT_EQ(owner.view().refused, refused);
+  wire::Hello other = hello;
+  other.set_pod_uid("pod-9");
+  owner.turn_away(other, "nobody wants it");
+  EXPECT_EQ(owner.view().refused, refused);
+  ASSERT_TRUE(owner.start().ok());
+  owner.attach(1, std::make_shared<QuietChannel>(), hello, 0, process_.now());
+  EXPECT_TRUE(owner.view().refused.empty());
+  owner.turn_away(hello, "another time's");
+  wanted.pods.clear();
+  owner.ensure(wanted);
+  EXPECT_TRUE(owner.view().refused.empty());
+}
+
+TEST_F(JobTaskTest, AMembershipThatIsTooLargeIsSaidAndWrittenWithPauses) {
+  TooLarge etcd;
+  kube::MemoryClient client(server_, process_, &etcd);
+  Wish wanted = wish_of_a_job();
+  wanted.is_stateless = true;
+  wire::Hello hello = hello_of_its_pod();
+  wire::WorkerStanding& worker = *hello.add_workers();
+  worker.mutable_id()->set_pod_uid("pod-0");
+  worker.mutable_id()->set_incarnation(1);
+  worker.set_phase(wire::WORKER_READY);
+  worker.set_cpu("EPYC");
+  const JobTask::World world{[] { return MonoTime{}; }, [&] { return process_.now(); },
+                             [] { return MonoTime{}; }};
+  JobTask owner(process_, client, Timing{}, wanted, 0, 1, world, {});
+  ASSERT_TRUE(owner.start().ok());
+  std::uint64_t session = 0;
+  const auto run_for = [&](int seconds) {  // its agent comes back in each
+    for (int second = 0; second < seconds; ++second) {
+      owner.attach(++session, std::make_shared<QuietChannel>(), hello, 0, process_.now());
+      sim_.run_for(1s);
+    }
+  };
+  run_for(60);
+  EXPECT_EQ(owner.view().reason.find("cannot write the membership of 1 worker: "), 0U)
+      << owner.view().reason;
+  EXPECT_NE(owner.view().reason.find("larger than etcd takes"), std::string::npos);
+  EXPECT_GE(etcd.asked, 8);
+  EXPECT_LE(etcd.asked, 60);
+  etcd.is_on = false;
+  run_for(6);
+  EXPECT_EQ(owner.view().reason.find("cannot write"), std::string::npos) << owner.view().reason;
+  const json::Value written = server_.get(api::kTrainingJob, wanted.job).value();
+  EXPECT_EQ(written["status"]["membership"]["members"].size(), 1U);
 }
 
 }  // namespace

@@ -12,15 +12,52 @@ namespace rubato::coordinator {
 namespace {
 
 constexpr int kPods = 60;  // more than a crowd
+constexpr std::uint64_t kEpoch = 1;
 
-// Whose reading thread beats when the test says so.
+// Of an agent that never says anything.
+class MuteChannel : public net::Channel {
+ public:
+  Status send(std::string, MonoTime) override { return ok(); }
+  Result<std::string> receive(MonoTime) override { return Error(Code::kTimeout, "mute"); }
+  void on_news(std::function<void()>) override {}
+  void close() override { closed_ = true; }
+  bool closed() const override { return closed_; }
+  net::Endpoint peer() const override { return {"mute", 1}; }
+  std::string peer_name() const override { return ""; }
+
+ private:
+  bool closed_ = false;
+};
+
+// To which `mute` agents come besides those that dial.
+class CrowdedListener : public net::Listener {
+ public:
+  CrowdedListener(std::unique_ptr<net::Listener> inner, std::size_t& mute)
+      : inner_(std::move(inner)), mute_(mute) {}
+  Result<std::unique_ptr<net::Channel>> accept(MonoTime deadline) override {
+    if (mute_ == 0) return inner_->accept(deadline);
+    --mute_;
+    return std::unique_ptr<net::Channel>(std::make_unique<MuteChannel>());
+  }
+  net::Endpoint local() const override { return inner_->local(); }
+  Status renew(const net::TlsConfig& tls) override { return inner_->renew(tls); }
+  void close() override { inner_->close(); }
+
+ private:
+  const std::unique_ptr<net::Listener> inner_;
+  std::size_t& mute_;
+};
+
+// Whose reading thread beats, and to which a crowd comes, when the test says so.
 class BeatenNetwork : public net::Network {
  public:
   explicit BeatenNetwork(std::unique_ptr<net::Network> inner) : inner_(std::move(inner)) {}
   Result<std::unique_ptr<net::Listener>> listen(const net::Endpoint& at, const net::TlsConfig& tls,
                                                 const net::ListenLimits& limits) override {
     beat = limits.beat;
-    return inner_->listen(at, tls, limits);
+    TRY(auto listener, inner_->listen(at, tls, limits));
+    return std::unique_ptr<net::Listener>(
+        std::make_unique<CrowdedListener>(std::move(listener), mute));
   }
   Result<std::unique_ptr<net::Channel>> dial(const net::Endpoint& to, const net::TlsConfig& tls,
                                              MonoTime deadline) override {
@@ -28,6 +65,7 @@ class BeatenNetwork : public net::Network {
   }
 
   std::function<void()> beat;
+  std::size_t mute = 0;
 
  private:
   const std::unique_ptr<net::Network> inner_;
@@ -55,7 +93,7 @@ class ServerTest : public ::testing::Test {
                               .timing = {}};
     dependencies.credentials.tls.certificate = "certificate";
     server_ = std::make_unique<Server>(dependencies, [this](const std::string&) {
-      return Server::Standing{.leading = true, .epoch = 1, .job = job_, .agents = kPods};
+      return Server::Standing{.leading = true, .epoch = kEpoch, .job = job_, .agents = kPods};
     });
     CHECK(server_->start().ok());
   }
@@ -70,7 +108,7 @@ class ServerTest : public ::testing::Test {
   std::unique_ptr<net::Channel> dial() {
     return agents_->dial(server_->local(), {.authority = "authority"}, agent_.now() + 1s).value();
   }
-  void say_hello(net::Channel& channel, int pod) {
+  static wire::AgentMessage hello_of(int pod) {
     wire::AgentMessage message;
     wire::Hello& hello = *message.mutable_hello();
     hello.set_version_min(1);
@@ -79,7 +117,27 @@ class ServerTest : public ::testing::Test {
     hello.set_token(net::hmac_sha256_hex("key", "job-uid"));
     hello.set_pod_uid(uid(pod));
     hello.set_pod_name("gpt-" + std::to_string(pod));
+    return message;
+  }
+  void say(net::Channel& channel, const wire::AgentMessage& message) {
     CHECK(channel.send(message.SerializeAsString(), agent_.now() + 1s).ok());
+  }
+  void say_hello(net::Channel& channel, int pod) { say(channel, hello_of(pod)); }
+  // What an agent that says so is told; empty: it is not refused.
+  wire::Refused refusal_of(const wire::AgentMessage& hello) {
+    wire::CoordinatorMessage answer;
+    as_agent([&] {
+      const auto channel = dial();
+      say(*channel, hello);
+      const auto frame = channel->receive(agent_.now() + 500ms);
+      ASSERT_TRUE(frame.ok()) << frame.error().to_string();
+      ASSERT_TRUE(answer.ParseFromString(*frame));
+    });
+    return answer.refused();
+  }
+  void expect_counted(const std::string& reason) {
+    EXPECT_NE(metrics_.expose().find("{reason=\"" + reason + "\"} 1\n"), std::string::npos)
+        << reason;
   }
   void come(const std::function<int(int)>& pod_of) {
     as_agent([&] {
@@ -141,7 +199,69 @@ TEST_F(ServerTest, AFrameOfEmptyWorkersEndsItsSession) {
     EXPECT_TRUE(channel->send(message.SerializeAsString(), agent_.now() + 100ms).ok());
     EXPECT_EQ(channel->receive(agent_.now() + 100ms).error().code(), Code::kUnavailable);
   });
-  EXPECT_NE(metrics_.expose().find("{reason=\"NotTheProtocol\"} 1"), std::string::npos);
+  expect_counted("NotTheProtocol");
+}
+
+TEST_F(ServerTest, WhoIsWelcomeIsNotRefused) { EXPECT_EQ(refusal_of(hello_of(0)).reason(), ""); }
+
+TEST_F(ServerTest, AnAgentOfAnotherProtocolIsToldSoForGood) {
+  for (const std::uint32_t version : {kWireVersionMin - 1, kWireVersion + 1}) {
+    wire::AgentMessage message = hello_of(0);
+    message.mutable_hello()->set_version_min(version);
+    message.mutable_hello()->set_version_max(version);
+    const wire::Refused refused = refusal_of(message);
+    EXPECT_EQ(refused.reason(), "Version") << version;
+    EXPECT_TRUE(refused.permanent());
+    if (version < kWireVersion) expect_counted("Version");
+  }
+  const auto refused = job_->view().refused;
+  ASSERT_EQ(refused.size(), 1u) << "its node is of no use to the job";
+  EXPECT_NE(
+      refused[0].message.find("speaks versions 0 to 0 of the protocol, and this operator 1 to"),
+      std::string::npos)
+      << refused[0].message;
+}
+
+TEST_F(ServerTest, WhoHasObeyedANewerLeaderMayComeAgain) {
+  wire::AgentMessage message = hello_of(0);
+  message.mutable_hello()->set_leader_epoch(kEpoch);
+  EXPECT_EQ(refusal_of(message).reason(), "") << "it is ours";
+  message.mutable_hello()->set_leader_epoch(kEpoch + 1);
+  const wire::Refused refused = refusal_of(message);
+  EXPECT_EQ(refused.reason(), "StaleLeader");
+  EXPECT_FALSE(refused.permanent());
+  expect_counted("StaleLeader");
+}
+
+TEST_F(ServerTest, WhoseJobIsNotKnownYetMayComeAgain) {
+  job_.reset();
+  const wire::Refused refused = refusal_of(hello_of(0));
+  EXPECT_EQ(refused.reason(), "UnknownJob");
+  EXPECT_FALSE(refused.permanent());
+  expect_counted("UnknownJob");
+}
+
+TEST_F(ServerTest, WhoSendsMoreThanItsJobTakesDownIsClosedAndCounted) {
+  as_agent([&] {  // nobody takes down what is said: the job's task has not begun
+    channels_.push_back(dial());
+    say_hello(*channels_.back(), 0);
+    wire::AgentMessage message;
+    message.mutable_heartbeat()->set_sequence(1);
+    for (std::size_t i = 0; i < kInputsMax + kTurnFrames; ++i) say(*channels_.back(), message);
+  });
+  EXPECT_FALSE(channels_.back()->closed());
+  sim_.run_for(kInputWait + 1s);
+  EXPECT_TRUE(channels_.back()->closed());
+  expect_counted("Flood");
+}
+
+TEST_F(ServerTest, MoreAgentsThanItServesAreClosedAndCounted) {
+  network_.mute = kSessionsMax + 1;
+  sim_.run_for(2s);  // shorter than a hello's limit
+  EXPECT_EQ(network_.mute, 0u);
+  expect_counted("TooManyAgents");
+  sim_.run_for(kHelloLimit);
+  EXPECT_EQ(refusal_of(hello_of(0)).reason(), "") << "there is room again";
 }
 
 }  // namespace

@@ -323,6 +323,44 @@ def test_streams_scalers_and_mismatched_batches_are_refused():
     assert reason == "BatchMismatch" and "micro_batch=3" in text and "training.batch.micro 2" in text
 
 
+def test_what_cannot_be_trained_at_all_is_refused():
+    reason, text = refusal(program_of(build_around(linear), plain_loss, Sequences(), evaluate=rubato.Indexed([])))
+    assert reason == "DatasetEmpty" and "(list) has no samples" in text
+
+    reason, text = refusal(program_of(build_around(lambda: linear().requires_grad_(False)), plain_loss))
+    assert reason == "NothingToTrain" and "requires_grad" in text
+
+    reason, text = refusal(program_of(build_around(lambda: nn.Linear(TOKENS, LENGTH, device="meta")), plain_loss))
+    assert reason == "UnsupportedDevice" and "0.weight is on meta" in text and "build it there" in text
+
+
+def test_a_parameter_of_no_module_is_refused():
+    def build():
+        model = nn.Sequential(linear())
+        return rubato.State(model, torch.optim.SGD([*model.parameters(), nn.Parameter(torch.ones(2))], lr=0.1))
+
+    reason, text = refusal(program_of(build, plain_loss))
+    assert reason == "UnknownParameter" and "param_groups[0]" in text and "part of the model" in text
+
+
+def test_what_cannot_be_sent_to_a_newcomer_is_refused():
+    def built_with(thing):
+        def build():
+            state = build_around(linear)()
+            state.extra = {"kept": thing}
+            return state
+
+        return program_of(build, plain_loss)
+
+    reason, text = refusal(built_with(object()))
+    assert reason == "UnsupportedState" and "'kept': object" in text and "state_dict and load_state_dict" in text
+
+    holding = Kept()
+    holding.count = object()
+    reason, text = refusal(built_with(holding))
+    assert reason == "UnsupportedState" and "extra.kept.count is a object" in text
+
+
 def test_batch_shape():
     assert data.batch_shape(TRAINING, rubato.Indexed([], 2, MICRO_BATCHES)) == (2, MICRO_BATCHES)
     assert data.batch_shape({}, rubato.Indexed([], 3, 5)) == (3, 5)

@@ -102,6 +102,30 @@ TEST(QueueTree, TheBookCountsPartsAtTheirParents) {
   EXPECT_FALSE(book.is_helped_by(b, problem.queue_named("default"), type, 3));
 }
 
+TEST(QueueTree, BooksOfOneVersionHoldTheSame) {
+  const ClusterState state = company({});
+  const Problem problem(state);
+  const QueueIndex a = problem.queue_named("a"), b = problem.queue_named("b");
+  const QueueIndex whole = problem.queue_named("company");
+  const TypeIndex type = problem.type_named("A");
+  QuotaBook book(problem);
+  const QuotaBook before = book;
+  QuotaBook other = book;
+  EXPECT_EQ(book.version(), other.version());
+  book.take(a, type, 1);
+  other.take(b, type, 1);
+  EXPECT_NE(book.version(), before.version());
+  EXPECT_NE(book.version(), other.version());
+  book = before;
+  EXPECT_EQ(book.version(), before.version());
+  book.take(a, type, 2);
+  EXPECT_NE(book.version(), other.version()) << "what was undone counts, too";
+  EXPECT_TRUE(book.is_part_of(a, a));
+  EXPECT_TRUE(book.is_part_of(a, whole));
+  EXPECT_FALSE(book.is_part_of(whole, a));
+  EXPECT_FALSE(book.is_part_of(a, b));
+}
+
 TEST(QueueTree, AParentThatMayNotBorrowHoldsAtLeastWhatItsPartsAreGuaranteed) {
   ClusterState state = company({});
   state.queues["company"].borrowing = false;

@@ -53,7 +53,7 @@ TEST(Rubato, TheMoreJobsWaitTheFewerGpusEachGets) {
   EXPECT_EQ(first, (std::vector<std::int64_t>{4, 1, 1}));
 }
 
-// Five GPUs would be on two nodes; and beyond its table a job is not tried.
+// Five GPUs would be on two nodes; and a job is tried on twice as many GPUs as its table has.
 TEST(Rubato, AGoodputTableSaysWhichSizesAreWorthIt) {
   Job torn = lasting(job("a", 1, 16), 1'000'000);
   torn.measured = {{"A", 1, 100}, {"A", 8, 800}};
@@ -64,7 +64,20 @@ TEST(Rubato, AGoodputTableSaysWhichSizesAreWorthIt) {
   EXPECT_EQ(changes(plan_of(two_nodes)), (Changes{{"a", 4}}));
   Job young = lasting(job("a", 1, 16), 1'000'000);
   young.goodput = {{"A", 1, 1, 1}, {"A", 2, 1, 2}};
-  EXPECT_EQ(changes(plan_of(cluster({node("n1", 8, 8)}, {young}))), (Changes{{"a", 2}}));
+  EXPECT_EQ(changes(plan_of(cluster({node("n1", 8, 8)}, {young}))), (Changes{{"a", 4}}));
+}
+
+// Eight GPUs on two nodes are no faster than four on one, but more nodes would be: who looked no
+// further than its table would stay on one for ever.
+TEST(Rubato, AStepDownAtTheEndOfAGoodputTableHoldsNobodyBack) {
+  Job held_back = lasting(job("a", 1, 16), 10'000'000);
+  for (const Gpus n : {1, 2, 3, 4})
+    held_back.goodput.push_back({"A", n, 1, static_cast<double>(n)});
+  for (const Gpus n : {5, 6, 7, 8})
+    held_back.goodput.push_back({"A", n, 2, 0.48 * static_cast<double>(n)});
+  std::vector<Node> nodes;
+  for (const char* name : {"n1", "n2", "n3", "n4"}) nodes.push_back(node(name, 4, 4));
+  EXPECT_EQ(changes(plan_of(cluster(nodes, {held_back}))), (Changes{{"a", 16}}));
 }
 
 // 100 s left: 60 s without any step, for twice the speed in the rest, are not worth it.

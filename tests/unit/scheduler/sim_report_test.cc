@@ -1,6 +1,7 @@
 // What is written of a simulation: the page, the CSV of its jobs, and how long decisions took.
 #include "scheduler/sim/import/csv.h"
 #include "scheduler/sim/report.h"
+#include "tests/sentences.h"
 #include "tests/unit/scheduler/sim_traces.h"
 
 #include <algorithm>
@@ -14,7 +15,9 @@ namespace {
 std::string page_of(const std::vector<SimResult>& results) {
   std::vector<Summary> runs;
   for (const SimResult& result : results) runs.push_back(summarise(result));
-  return html_report("title", results, runs);
+  const std::string page = html_report("title", results, runs);
+  EXPECT_EQ(wrong_number(page), "");
+  return page;
 }
 
 // Of three jobs one ends: the plot ends at a third.

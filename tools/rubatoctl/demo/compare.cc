@@ -1,6 +1,7 @@
 #include "tools/rubatoctl/demo/compare.h"
 
 #include "common/net/certificates.h"
+#include "common/words.h"
 
 #include <algorithm>
 #include <fstream>
@@ -27,7 +28,7 @@ std::string difference_of(const std::string& file, const std::string& a, const s
   const auto at = static_cast<std::size_t>(place.first - a.begin());
   if (at == a.size() && at == b.size()) return "";
   if (at == std::min(a.size(), b.size()))
-    return fmt::format("{} bytes and {} bytes", a.size(), b.size());
+    return fmt::format("{} and {}", counted(a.size(), "byte"), counted(b.size(), "byte"));
   if (file == "steps.bin") return fmt::format("first at step {}", at / kStepRecordBytes + 1);
   return fmt::format("first at byte {}", at);
 }

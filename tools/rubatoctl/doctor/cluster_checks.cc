@@ -306,7 +306,7 @@ void check_nodes(Patient& patient, const DoctorChoice& choice, std::vector<Findi
   if (offered.empty())
     return findings.push_back(
         {Verdict::kWrong, "GPUs",
-         fmt::format("none of the {} that are Ready offers {}", counted(ready, "node"),
+         fmt::format("of {} Ready none offers {}", counted(ready, "node", "that is", "that are"),
                      fmt::join(resources, " or ")),
          "install the device plugin of your GPUs; --gpu-resource names another resource, which "
          "the operator must know too (chart: scheduler.gpuResource)"});

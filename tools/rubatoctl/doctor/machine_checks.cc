@@ -1,6 +1,7 @@
 #include "tools/rubatoctl/doctor/machine_checks.h"
 
 #include "common/words.h"
+#include "tools/localnode/gpus.h"
 #include "tools/rubatoctl/local/commands.h"
 #include "tools/rubatoctl/session.h"
 
@@ -28,6 +29,9 @@ constexpr std::uint64_t kMemoryWanted = 2 * kGiB;
 constexpr std::uint64_t kRoomWanted = kGiB;
 constexpr unsigned kCoresWanted = 2;
 constexpr std::uint64_t kOpenFilesWanted = 1024;
+constexpr std::string_view kNvidiaVendor = "0x10de";
+constexpr std::string_view kDisplayClass = "0x03";  // VGA and 3D controllers
+constexpr std::string_view kWhatToDo = "\n  What to do: ";
 constexpr const char* kPrograms[] = {"rubato-apiserver", "rubato-operator", "rubato-localnode",
                                      "rubato-agent",     "rubato-worker",   "rubato-script",
                                      "rubato-tokenize"};
@@ -73,11 +77,40 @@ std::vector<std::string> programs_missing() {
   return missing;
 }
 
-std::string driver_version() {
-  std::ifstream file("/sys/module/nvidia/version");
-  std::string version;
-  file >> version;
-  return version;
+std::string first_word(const fs::path& path) {
+  std::ifstream file(path);
+  std::string word;
+  file >> word;
+  return word;
+}
+
+std::string driver_version() { return first_word("/sys/module/nvidia/version"); }
+
+// A machine without GPUs, or with some that are not used, trains on its processors.
+Finding check_gpus(const MachineFacts& facts) {
+  const std::string subject = "GPU";
+  const std::string driver = "NVIDIA driver " + facts.nvidia_driver;
+  const std::string wanted =
+      fmt::format("install NVIDIA's driver, {} or newer (docs/gpu.md); ", localnode::kDriverLeast);
+  const std::string without = "without it workers compute on the processors";
+  if (facts.nvidia_driver.empty() && facts.nvidia_cards == 0)
+    return {Verdict::kOk, subject, "no NVIDIA GPU; workers compute on the processors", ""};
+  if (facts.nvidia_driver.empty())
+    return {Verdict::kWarning, subject,
+            counted(facts.nvidia_cards, "NVIDIA GPU") + ", and NVIDIA's driver is not loaded",
+            wanted + without};
+  if (std::atoi(facts.nvidia_driver.c_str()) < localnode::kDriverLeast)
+    return {Verdict::kWarning, subject, driver + " is too old", wanted + without};
+  if (facts.nvidia_gpus == 0) {
+    const std::size_t cut = facts.gpu_problem.find(kWhatToDo);
+    return {Verdict::kWarning, subject, driver + ": " + facts.gpu_problem.substr(0, cut),
+            cut == std::string::npos ? "nvidia-smi says why"
+                                     : facts.gpu_problem.substr(cut + kWhatToDo.size())};
+  }
+  return {Verdict::kOk, subject,
+          fmt::format("{}, {}; workers of `rubatoctl local up --gpus auto` compute on {}", driver,
+                      counted(facts.nvidia_gpus, "GPU"), agreeing(facts.nvidia_gpus, "it", "them")),
+          ""};
 }
 
 std::string gib(std::uint64_t bytes) {
@@ -98,8 +131,25 @@ MachineFacts look_at_machine() {
   facts.missing_programs = programs_missing();
   timex state{};
   facts.is_clock_synchronised = ::adjtimex(&state) != TIME_ERROR;
+  facts.nvidia_cards = nvidia_cards();
   facts.nvidia_driver = driver_version();
+  const auto gpus = localnode::find_gpus({});
+  if (gpus.ok())
+    facts.nvidia_gpus = gpus->size();
+  else
+    facts.gpu_problem = gpus.error().what();
   return facts;
+}
+
+std::size_t nvidia_cards(const std::string& devices) {
+  std::error_code ignored;
+  std::size_t cards = 0;
+  for (const auto& entry : fs::directory_iterator(devices, ignored)) {
+    const std::string kind = first_word(entry.path() / "class");
+    if (first_word(entry.path() / "vendor") == kNvidiaVendor && kind.starts_with(kDisplayClass))
+      ++cards;
+  }
+  return cards;
 }
 
 std::vector<Finding> check_machine(const MachineFacts& facts) {
@@ -134,13 +184,7 @@ std::vector<Finding> check_machine(const MachineFacts& facts) {
       facts.is_clock_synchronised ? "is synchronised" : "is not known to be synchronised",
       "start chrony or systemd-timesyncd on machines of a cluster; one machine alone does "
       "without");
-  findings.push_back({Verdict::kOk, "GPU",
-                      facts.nvidia_driver.empty()
-                          ? "no NVIDIA driver; workers compute on the processors"
-                          : fmt::format("NVIDIA driver {}; workers of `rubatoctl local up --gpus "
-                                        "auto` compute on it",
-                                        facts.nvidia_driver),
-                      ""});
+  findings.push_back(check_gpus(facts));
   return findings;
 }
 

@@ -19,10 +19,15 @@ struct MachineFacts {
   std::uint64_t open_files = 0;               // that a process may have
   std::vector<std::string> missing_programs;  // beside rubatoctl
   bool is_clock_synchronised = false;
-  std::string nvidia_driver;  // its version; "": none
+  std::size_t nvidia_cards = 0;  // on the PCI bus
+  std::string nvidia_driver;     // its version; "": none
+  std::size_t nvidia_gpus = 0;   // that pods may have
+  std::string gpu_problem;       // why there is none of these, and what to do
 };
 
 MachineFacts look_at_machine();
+// Graphics cards and accelerators of NVIDIA's among `devices`, as Linux shows them.
+std::size_t nvidia_cards(const std::string& devices = "/sys/bus/pci/devices");
 // Pure.
 std::vector<Finding> check_machine(const MachineFacts& facts);
 // Prints the report. kInvalid: something is wrong.

@@ -242,6 +242,8 @@ Status LocalCluster::start_node(const LocalNode& node) {
                                         settings_.state + "/nodes/" + node.name,
                                         "--claims",
                                         settings_.state + "/claims",
+                                        "--client-ca",
+                                        settings_.state + "/apiserver/ca.crt",
                                         "--path",
                                         settings_.programs + ":/usr/local/bin:/usr/bin:/bin"};
   const localnode::GpuPaths& paths = settings_.gpu_paths;

@@ -46,7 +46,8 @@ void add_node_options(CLI::App& sub, SimulateOptions& to) {
 CLI::App* add_simulate_command(CLI::App& app, SimulateChoice& choice) {
   SimulateOptions& to = choice.options;
   CLI::App* sub = app.add_subcommand("simulate", kSimulate + policies_text());
-  sub->add_option("--trace", to.trace, "file of jobs; without it jobs are made");
+  CLI::Option* const trace =
+      sub->add_option("--trace", to.trace, "file of jobs, or -; without it jobs are made");
   sub->add_option("--profiles", to.profiles,
                   "folder of measured applications, for Pollux and Rubick workloads");
   sub->add_option("--throughputs", to.throughputs,
@@ -96,14 +97,20 @@ CLI::App* add_simulate_command(CLI::App& app, SimulateChoice& choice) {
       ->capture_default_str();
   sub->add_option("--jobs", to.jobs, "how many are made")
       ->check(CLI::Range(1, 10'000'000))
+      ->excludes(trace)
       ->capture_default_str();
   sub->add_option("--per-hour", to.per_hour, "how many of them arrive in an hour")
       ->check(number_from(0.001, 1e6))
+      ->excludes(trace)
       ->capture_default_str();
-  sub->add_option("--seed", to.seed, "of the made trace")->capture_default_str();
+  sub->add_option("--seed", to.seed, "of the made trace")
+      ->check(number_from(-9e18, 9e18))
+      ->excludes(trace)
+      ->capture_default_str();
   sub->add_option("--elastic", to.elastic,
                   "made jobs may hold up to so many times their request; 1: not elastic")
       ->check(CLI::Range(1, 64))
+      ->excludes(trace)
       ->capture_default_str();
   return sub;
 }

@@ -19,15 +19,13 @@ constexpr std::size_t kProfileBytes = 64u << 20;
 // Texts that TraceTexts point into, for as long as a trace is read.
 class Texts {
  public:
-  explicit Texts(FileSystem& files) : files_(files) {}
   Result<TraceText> read(const std::string& path, std::size_t most) {
-    TRY(std::string text, read_text(files_, path, most));
+    TRY(std::string text, read_input(path, most));
     texts_.push_back(std::move(text));
     return TraceText{path, texts_.back()};
   }
 
  private:
-  FileSystem& files_;
   std::deque<std::string> texts_;
 };
 
@@ -110,7 +108,7 @@ Result<std::vector<TraceJob>> load_gavel(Texts& texts, const TraceText& trace,
 }
 
 Result<std::vector<TraceJob>> read_any(FileSystem& files, const SimulateOptions& options) {
-  Texts texts(files);
+  Texts texts;
   if (options.trace.empty()) return make_trace(texts, options);
   TRY(const TraceText trace, texts.read(options.trace, kTraceBytes));
   TRY(const TraceFormat format, format_of(trace));

@@ -27,10 +27,9 @@ const std::string& draw(const std::map<std::string, sched::Queue>& queues, Rng& 
 
 }  // namespace
 
-Result<std::map<std::string, sched::Queue>> load_queues(FileSystem& files,
-                                                        const SimulateOptions& options) {
+Result<std::map<std::string, sched::Queue>> load_queues(const SimulateOptions& options) {
   if (options.queues.empty()) return std::map<std::string, sched::Queue>{};
-  TRY(const std::string text, read_text(files, options.queues, kQueuesBytes));
+  TRY(const std::string text, read_input(options.queues, kQueuesBytes));
   const auto list = json::parse(text, {.refuses_duplicates = true});
   if (!list.ok()) return list.error().in(options.queues);
   // A snapshot of nothing else.

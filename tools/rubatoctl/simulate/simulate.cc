@@ -80,8 +80,9 @@ SimulateOptions as_mode_says(SimulateOptions options) {
 std::string refused_text(const SimResult& result) {
   if (result.refused.empty()) return "";
   constexpr std::size_t kShown = 3;
-  std::string text = fmt::format("left out: {} of {} jobs, which this cluster could never hold:\n",
-                                 result.refused.size(), result.refused.size() + result.jobs.size());
+  std::string text = fmt::format(
+      "left out: {}, which this cluster could never hold:\n",
+      counted_of(result.refused.size(), result.refused.size() + result.jobs.size(), "job"));
   for (std::size_t i = 0; i < std::min(kShown, result.refused.size()); ++i)
     text += fmt::format("  {}: {}\n", result.refused[i].id, result.refused[i].why);
   if (result.refused.size() > kShown) text += "  …\n";
@@ -117,8 +118,8 @@ Result<std::vector<std::string>> chosen_policies(const std::string& first,
 std::string progress_line(const std::string& run, std::size_t finished, std::size_t of,
                           double seconds) {
   const double done = of == 0 ? 1 : static_cast<double>(finished) / static_cast<double>(of);
-  std::string line =
-      fmt::format("{}: {:.0f} % of {} jobs, {}", run, done * 100, of, short_time(seconds));
+  std::string line = fmt::format("{}: {:.0f} % of {}, {}", run, done * 100, counted(of, "job"),
+                                 short_time(seconds));
   if (done > 0) line += fmt::format(", {} to go", short_time(seconds / done - seconds));
   return line;
 }
@@ -156,7 +157,7 @@ Result<std::string> simulate(FileSystem& files, const Clock& clock, const Simula
   TRY(const auto costs, costs_of(options.cost));
   for (const std::string& policy : options.policies) TRY_OK(scheduler_of_words(policy));
   TRY(auto jobs, load_trace(files, options));
-  TRY(const auto queues, load_queues(files, options));
+  TRY(const auto queues, load_queues(options));
   TRY_OK(put_into_queues(jobs, queues, *cluster, options));
   if (!options.out.empty()) TRY_OK(files.make_directories(options.out));
   std::vector<Summary> runs;

@@ -61,8 +61,7 @@ Result<std::vector<sched::sim::TraceJob>> load_trace(FileSystem& files,
                                                      const SimulateOptions& options);
 
 // Of options.queues. kInvalid: docs/snapshot.md says what a list of queues is.
-Result<std::map<std::string, sched::Queue>> load_queues(FileSystem& files,
-                                                        const SimulateOptions& options);
+Result<std::map<std::string, sched::Queue>> load_queues(const SimulateOptions& options);
 // As draw_queues, only_queue and one_node say.
 Status put_into_queues(std::vector<sched::sim::TraceJob>& jobs,
                        const std::map<std::string, sched::Queue>& queues,

@@ -48,6 +48,126 @@ TEST_F(RouterTest, ADryRunDeletesNoCollection) {
   EXPECT_FALSE(has_config_map("a"));
 }
 
+TEST_F(RouterTest, ADryRunThatIsMisspeltIsNoDeletion) {
+  make_config_map("a");
+  const std::string a = std::string(kConfigMaps) + "/a";
+  for (const char* query : {"?dryRun=true", "?dryRun=", "?dryRun=All&dryRun=all"})
+    for (const std::string& place : {a, std::string(kConfigMaps)})
+      EXPECT_EQ(send("DELETE", place + query).status, 422) << place << query;
+  const Response refused = send("DELETE", a, R"({"dryRun":["x"]})");
+  EXPECT_NE(refused.body.find("dryRun: Unsupported value: [\\\"x\\\"]: supported values: "),
+            std::string::npos)
+      << refused.body;
+  for (const char* body : {R"({"dryRun":"All"})", R"({"gracePeriodSeconds":"0"})", "[1]"})
+    EXPECT_EQ(send("DELETE", a, body).status, 400) << body;
+  EXPECT_EQ(send("DELETE", a + "?gracePeriodSeconds=x").status, 400);
+  EXPECT_TRUE(has_config_map("a"));
+}
+
+TEST_F(RouterTest, OptionsOfWritesAreChecked) {
+  make_config_map("a");
+  const std::string a = std::string(kConfigMaps) + "/a";
+  const char* const merge = "application/merge-patch+json";
+  const char* const apply = "application/apply-patch+yaml";
+  const std::string object = R"({"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}})";
+  struct Case {
+    const char* method;
+    std::string target;
+    std::string body;
+    const char* type;
+    int status;
+    const char* why;
+  };
+  const Case cases[] = {
+      {"POST", std::string(kConfigMaps) + "?fieldValidation=Foo", object, "application/json", 422,
+       "CreateOptions.meta.k8s.io"},
+      {"PUT", a + "?fieldValidation=Foo", object, "application/json", 422, "fieldValidation"},
+      {"PUT", a + "?fieldManager=" + std::string(129, 'x'), object, "application/json", 422,
+       "may not be more than 128 bytes"},
+      {"PATCH", a + "?force=true", "{}", merge, 422, "may not be specified for non-apply patch"},
+      {"PATCH", a, object, apply, 422, "fieldManager: Required value: is required for apply patch"},
+      {"PATCH", a + "?fieldManager=m", object, apply, 200, ""},
+      {"POST", "/api/v1/configmaps", object, "application/json", 405, "does not allow"},
+      {"GET", std::string(kConfigMaps) + "?limit=x", "", "", 400, "invalid syntax"},
+      {"GET", std::string(kConfigMaps) + "?limit=99999999999999999999", "", "", 400,
+       "value out of range"},
+      {"HEAD", kConfigMaps, "", "", 405, "does not allow"}};
+  for (const Case& c : cases) {
+    const Response answer = send(c.method, c.target, c.body, c.type);
+    EXPECT_EQ(answer.status, c.status) << c.target << ": " << answer.body;
+    EXPECT_NE(answer.body.find(c.why), std::string::npos) << c.target << ": " << answer.body;
+  }
+}
+
+TEST_F(RouterTest, ATokenContinuesTheListThatItIsOf) {
+  for (const char* name : {"a", "b", "c"}) make_config_map(name);
+  const json::Value first =
+      json::parse(send("GET", std::string(kConfigMaps) + "?limit=1").body).value();
+  const std::string rest = "?limit=1&continue=" + first["metadata"]["continue"].string_or("");
+  for (const char* other : {"/api/v1/namespaces/default/secrets", "/api/v1/configmaps",
+                            "/api/v1/namespaces/kube-system/configmaps"})
+    EXPECT_EQ(send("GET", other + rest).status, 400) << other;
+  EXPECT_EQ(send("GET", std::string(kConfigMaps) + "?continue=garbage").status, 400);
+  EXPECT_EQ(send("GET", std::string(kConfigMaps) + "?continue=999").status, 410);
+  const json::Value second = json::parse(send("GET", kConfigMaps + rest).body).value();
+  EXPECT_EQ(second["items"][0]["metadata"]["name"].string_or(""), "b");
+}
+
+TEST_F(RouterTest, ObjectsAreBoundedAsInEtcd) {
+  const std::string text(200'000, 'x');
+  std::string pod = R"({"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"x:1",
+                        "env":[)";
+  for (int i = 0; i < 10; ++i)
+    pod += std::string(i == 0 ? "" : ",") + R"({"name":"A","value":")" + text + R"("})";
+  const Response refused = send("POST", "/api/v1/namespaces/default/pods", pod + "]}]}}");
+  EXPECT_EQ(refused.status, 500);
+  EXPECT_NE(refused.body.find("etcdserver: request is too large"), std::string::npos);
+  make_config_map("a");
+  std::string patch = R"({"data":{)";
+  for (int i = 0; i < 6; ++i)
+    patch += std::string(i == 0 ? "" : ",") + "\"k" + std::to_string(i) + "\":\"" + text + "\"";
+  EXPECT_EQ(
+      send("PATCH", std::string(kConfigMaps) + "/a", patch + "}}", "application/merge-patch+json")
+          .status,
+      422);
+}
+
+TEST_F(RouterTest, LinesOfLogsAreAskedForAsTheyMayBe) {
+  ASSERT_EQ(send("POST", "/api/v1/nodes", R"({"metadata":{"name":"n1"}})").status, 201);
+  ASSERT_EQ(send("PATCH", "/api/v1/nodes/n1/status",
+                 R"({"status":{"addresses":[{"type":"InternalIP","address":"127.0.0.1"}],
+                     "daemonEndpoints":{"kubeletEndpoint":{"Port":10250}}}})",
+                 "application/merge-patch+json")
+                .status,
+            200);
+  ASSERT_EQ(send("POST", "/api/v1/namespaces/default/pods",
+                 R"({"metadata":{"name":"p"},
+                     "spec":{"nodeName":"n1","containers":[{"name":"c","image":"x:1"}]}})")
+                .status,
+            201);
+  const auto asked = [&](const std::string& query) {
+    Request request;
+    request.method = "GET";
+    EXPECT_TRUE(parse_target("/api/v1/namespaces/default/pods/p/log?" + query, request).ok());
+    request.authorization = "bearer secret";
+    const Reply reply = router_.handle(request);
+    return reply.log ? reply.log->target : std::to_string(reply.response.status);
+  };
+  const std::string plain = "/containerLogs/default/p/c";
+  EXPECT_EQ(asked("container=c"), plain);
+  EXPECT_EQ(asked("follow&timestamps=1&previous=false&pretty=true"),
+            plain + "?follow=true&timestamps=true");
+  EXPECT_EQ(asked("tailLines=0&limitBytes=5&sinceSeconds=99999999999"),
+            plain + "?tailLines=0&sinceSeconds=1000000000&limitBytes=5");
+  EXPECT_EQ(asked("sinceTime=2030-01-01T00%3A00%3A00Z"),
+            plain + "?sinceTime=2030-01-01T00%3A00%3A00Z");
+  for (const char* query : {"tailLines=-3", "limitBytes=0", "sinceSeconds=0",
+                            "sinceTime=2030-01-01T00%3A00%3A00Z&sinceSeconds=4"})
+    EXPECT_EQ(asked(query), "422") << query;
+  for (const char* query : {"tailLines=abc", "tailLines=99999999999999999999", "sinceTime=today"})
+    EXPECT_EQ(asked(query), "400") << query;
+}
+
 TEST_F(RouterTest, ACollectionIsDeletedInOneNamespace) {
   make_config_map("a");
   EXPECT_EQ(send("DELETE", "/api/v1/configmaps").status, 405);

@@ -50,6 +50,10 @@ TEST_F(CompareTest, OneBitIsADifference) {
   EXPECT_EQ((*verdicts)[0].difference, "first at step 2");
   EXPECT_EQ((*verdicts)[1].difference, "first at byte 40");
   EXPECT_EQ((*verdicts)[2].difference, "64 bytes and 63 bytes");
+  write("b/step-00000002/model.safetensors", "x");
+  const auto cut = compare_checkpoints(folder_ + "/a", folder_ + "/b");
+  ASSERT_TRUE(cut.ok());
+  EXPECT_EQ((*cut)[1].difference, "64 bytes and 1 byte");
 }
 
 TEST_F(CompareTest, NoCheckpointIsAnError) {

@@ -6,6 +6,7 @@
 #include "operator/api/crd.h"
 #include "operator/api/kinds.h"
 #include "operator/api/resources.h"
+#include "tests/sentences.h"
 
 #include <gtest/gtest.h>
 
@@ -82,7 +83,9 @@ class Doctor : public ::testing::Test {
   std::string examined() {
     Patient patient{client_, now_ + ahead_, [this] { return server_time_; },
                     [this](Duration) { meanwhile_(); }};
-    return report(examine(patient, choice_));
+    const std::string all = report(examine(patient, choice_));
+    EXPECT_EQ(wrong_number(all), "") << all;
+    return all;
   }
   void expect(const std::string& text) {
     const std::string all = examined();
@@ -185,7 +188,7 @@ TEST_F(Doctor, Gpus) {
   node("n1", "", "", "True", R"("nvidia.com/gpu.present":"true")");
   expect("WRONG    node n1: holds GPUs, and offers none");
   expect(
-      "WRONG    GPUs: none of the 1 node that are Ready offers nvidia.com/gpu or amd.com/gpu or "
+      "WRONG    GPUs: of 1 node that is Ready none offers nvidia.com/gpu or amd.com/gpu or "
       "rubato.dev/slot");
   node("n1", "", "", "False");
   expect("warning  node n1: is not Ready");

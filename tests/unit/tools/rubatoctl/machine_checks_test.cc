@@ -1,5 +1,10 @@
 #include "tools/rubatoctl/doctor/machine_checks.h"
 
+#include "tests/sentences.h"
+
+#include <filesystem>
+#include <fstream>
+
 #include <gtest/gtest.h>
 
 namespace rubato::ctl {
@@ -20,6 +25,7 @@ MachineFacts good() {
 std::string faults(const MachineFacts& facts) {
   std::string text;
   for (const Finding& finding : check_machine(facts)) {
+    EXPECT_EQ(wrong_number(report({finding})), "");
     if (finding.verdict == Verdict::kOk) continue;
     EXPECT_FALSE(finding.mend.empty()) << finding.subject;
     text += report({finding});
@@ -47,6 +53,52 @@ TEST(MachineChecks, EachFaultIsNamedWithTheWayOut) {
   named([](MachineFacts& f) { f.missing_programs = {"rubato-agent", "rubato-worker"}; },
         "WRONG    programs: rubato-agent, rubato-worker not beside rubatoctl");
   named([](MachineFacts& f) { f.is_clock_synchronised = false; }, "warning  clock: is not known");
+}
+
+TEST(MachineChecks, AGpuThatCannotBeUsedIsNamedWithTheWayOut) {
+  MachineFacts facts = good();
+  const auto said = [&] {
+    EXPECT_EQ(wrong_number(report(check_machine(facts))), "");
+    return report({check_machine(facts).back()});
+  };
+  EXPECT_EQ(said(), "ok       GPU: no NVIDIA GPU; workers compute on the processors\n");
+  facts.gpu_problem =
+      "the driver knows of GPUs, and /dev has none of them\n  What to do: nvidia-smi";
+  facts.nvidia_cards = 1;
+  EXPECT_EQ(said(),
+            "warning  GPU: 1 NVIDIA GPU, and NVIDIA's driver is not loaded\n"
+            "         What to do: install NVIDIA's driver, 580 or newer (docs/gpu.md); without it "
+            "workers compute on the processors\n");
+  facts.nvidia_driver = "570.86.15";
+  EXPECT_EQ(said().find("warning  GPU: NVIDIA driver 570.86.15 is too old\n         What to do: "),
+            0u)
+      << said();
+  facts.nvidia_driver = "580.159.04";
+  EXPECT_EQ(
+      said(),
+      "warning  GPU: NVIDIA driver 580.159.04: the driver knows of GPUs, and /dev has none of "
+      "them\n         What to do: nvidia-smi\n");
+  facts.nvidia_gpus = 1;
+  EXPECT_EQ(said(),
+            "ok       GPU: NVIDIA driver 580.159.04, 1 GPU; workers of `rubatoctl local up --gpus "
+            "auto` compute on it\n");
+}
+
+TEST(MachineChecks, CardsAreCountedAsTheBusShowsThem) {
+  std::string folder = ::testing::TempDir() + "/pci-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const auto device = [&](const std::string& address, const char* vendor, const char* kind) {
+    std::filesystem::create_directory(folder + "/" + address);
+    std::ofstream(folder + "/" + address + "/vendor") << vendor << "\n";
+    std::ofstream(folder + "/" + address + "/class") << kind << "\n";
+  };
+  device("0000:01:00.0", "0x10de", "0x030200");  // an accelerator
+  device("0000:01:00.1", "0x10de", "0x040300");  // its sound
+  device("0000:02:00.0", "0x10de", "0x030000");
+  device("0000:03:00.0", "0x1234", "0x030000");  // another maker's
+  EXPECT_EQ(nvidia_cards(folder), 2u);
+  EXPECT_EQ(nvidia_cards(folder + "/none"), 0u);
+  std::filesystem::remove_all(folder);
 }
 
 TEST(MachineChecks, ThisMachineIsSeen) {

@@ -5,8 +5,10 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace rubato::ctl {
@@ -73,6 +75,12 @@ TEST(RubatoctlPlan, ReadsAFileOrItsInput) {
   const Status gone = plan({.file = path + ".gone"}, none, from_file);
   ASSERT_FALSE(gone.ok());
   EXPECT_EQ(gone.error().code(), Code::kNotFound);
+  std::filesystem::remove(path);
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  std::jthread writer([&] { std::ofstream(path) << kSnapshot; });
+  std::ostringstream from_pipe;
+  ASSERT_TRUE(plan({.file = path}, none, from_pipe).ok());
+  EXPECT_EQ(from_pipe.str(), from_input.str());
   std::filesystem::remove(path);
 }
 

@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <thread>
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 namespace rubato::ctl {
 namespace {
@@ -110,11 +113,21 @@ TEST_F(Simulate, OneNodeIsOneThatTheJobMayUse) {
   EXPECT_TRUE(jobs[1].one_node);
 }
 
+TEST_F(Simulate, ATraceMayComeThroughAPipe) {
+  const std::string pipe = folder_ + "/pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  std::jthread writer([&] { std::ofstream(pipe) << "submit_s,gpus,duration_s\n0,1,100\n"; });
+  EXPECT_NE(run({.trace = pipe, .nodes = "1x1:A", .policies = {"fifo"}, .cost = "restart"})
+                .value()
+                .find(" 130.0 "),
+            std::string::npos);
+}
+
 TEST_F(Simulate, FaultsOfQueuesNameAPlaceInTheirFile) {
   const SimulateOptions options{.queues = folder_ + "/queues.json"};
   const auto error_of = [&](const std::string& text) {
     EXPECT_TRUE(replace_file(files_, options.queues, text).ok());
-    const auto read = load_queues(files_, options);
+    const auto read = load_queues(options);
     return read.ok() ? "" : read.error().what();
   };
   EXPECT_EQ(error_of(R"([{"name":"a"}])"), "");
@@ -238,6 +251,7 @@ TEST_F(Simulate, ProgressSaysHowLongItTakes) {
   EXPECT_EQ(progress_line("fifo, restart", 40, 160, 5),
             "fifo, restart: 25 % of 160 jobs, 5s, 15s to go");
   EXPECT_EQ(progress_line("fifo, restart", 0, 160, 5), "fifo, restart: 0 % of 160 jobs, 5s");
+  EXPECT_EQ(progress_line("fifo, restart", 0, 1, 5), "fifo, restart: 0 % of 1 job, 5s");
 }
 
 }  // namespace

@@ -162,17 +162,17 @@ TEST(FoldVotes, ADifferenceWinsOverOverflowAndNonFinite) {
   EXPECT_EQ(folded.value().outcome(), wire::OUTCOME_DIVERGED);
 }
 
-TEST(DescribeDivergence, SaysWhoWhatAndWhere) {
+TEST(DescribeDivergence, SaysWhoAndWhat) {
   const std::string text = describe_divergence(
       terms(), {with_state(0x11), with_state(0x22), with_state(0x11)}, {"a", "b", "c"});
   EXPECT_EQ(text,
-            "round 8 of step 8: part 8 of 64 of the state is 0000000000000011 at a, c, but "
+            "part 8 of 64 of the state is 0000000000000011 at a, c, but "
             "0000000000000022 at b");
   CommitTerms before_a_checkpoint = terms();
   before_a_checkpoint.whole_state = true;
   EXPECT_EQ(
       describe_divergence(before_a_checkpoint, {with_state(0x11), with_state(0x22)}, {"a", "b"}),
-      "round 8 of step 8: the state is 0000000000000011 at a, but 0000000000000022 at b");
+      "the state is 0000000000000011 at a, but 0000000000000022 at b");
 }
 
 TEST(StateDigest, SeesEachBitInOnePartAndWhereTheStateStands) {

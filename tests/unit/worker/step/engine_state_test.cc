@@ -23,6 +23,8 @@ TEST_F(EngineStateTest, AFlippedBitIsNamedAndRefusedAndTheOthersGoOn) {
     EXPECT_NE(at(i).failure().message().find("round 20 of step 21: part 20 of 64"),
               std::string::npos);
     EXPECT_FALSE(at(i).failure().permanent());
+    EXPECT_NE(at(i).difference().find("at pod-0/0#1, pod-2/0#1"), std::string::npos)
+        << at(i).difference();
   }
   EXPECT_FALSE(at(1).standing().has_state());  // it will not give it to anybody
   EXPECT_EQ(at(1).standing().held_size(), 0);
@@ -107,6 +109,46 @@ TEST_F(EngineStateTest, AFlippedBitIsFoundBeforeACheckpointIsBegun) {
   for (const int worker : {1, 2}) EXPECT_TRUE(at(worker).until_phase(wire::WORKER_FINISHED));
   ASSERT_FALSE(at(1).checkpoints().empty());
   EXPECT_EQ(at(1).checkpoints().front(), 8u);
+}
+
+// Parked members have no links over which they could compare: each says what it holds.
+TEST_F(EngineStateTest, WhoStandsStillSaysTheDigestOfAllThatItHolds) {
+  const auto gate = std::make_shared<Gate>();
+  FakeTroubles troubles{.ballast = 5000};
+  troubles.on_compute = [gate](std::uint64_t step, std::uint32_t) {
+    if (step == 5) gate->pass();
+  };
+  FakeTroubles flipped = troubles;
+  flipped.flip_step = 3;
+  flipped.flip_ballast = true;
+  for (int i = 0; i < 3; ++i) {
+    workers_.push_back(
+        std::make_unique<TestWorker>(i, secret_.dir(), 40, i == 1 ? flipped : troubles));
+  }
+  tell({0, 1, 2}, form(1, wire::FORM_START, {0, 1, 2}));
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(at(i).until([](const wire::WorkerStanding& s) { return s.step() == 5; }));
+    EXPECT_EQ(at(i).standing().parked_digest(), 0u);
+  }
+  abort({0, 1, 2}, 2);
+  gate->open();
+  wire::WorkerCommand command = form(2, wire::FORM_RECOVER, {0, 1, 2});
+  command.mutable_form()->set_base_seq(5);
+  command.mutable_form()->set_parked(true);
+  tell({0, 1, 2}, command);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(at(i).until([](const wire::WorkerStanding& s) {
+      return s.phase() == wire::WORKER_PARKED && s.parked_digest() != 0;
+    }));
+  }
+  EXPECT_EQ(at(0).standing().parked_digest(), at(2).standing().parked_digest());
+  EXPECT_NE(at(0).standing().parked_digest(), at(1).standing().parked_digest());
+  abort({0, 2}, 3);
+  command = form(3, wire::FORM_RECOVER, {0, 2});
+  command.mutable_form()->set_base_seq(5);
+  tell({0, 2}, command);
+  for (const int worker : {0, 2}) EXPECT_TRUE(at(worker).until_phase(wire::WORKER_FINISHED));
+  EXPECT_EQ(at(0).standing().parked_digest(), 0u);
 }
 
 TEST_F(EngineStateTest, WithoutAMajorityAllDropTheirStateAndBeginAnew) {

@@ -3,6 +3,7 @@
 
 #include "common/log.h"
 #include "common/words.h"
+#include "tests/sentences.h"
 #include "worker/data/token_file.h"
 #include "worker/step/model_replica.h"
 #include "worker/testing/deferred_device.h"
@@ -108,7 +109,9 @@ class MemoryCheckTest : public ::testing::TestWithParam<const char*> {
   Error refused() {
     const auto made = make();
     EXPECT_FALSE(made.ok());
-    return made.ok() ? Error(Code::kInternal, "was made") : made.error();
+    if (made.ok()) return {Code::kInternal, "was made"};
+    EXPECT_EQ(wrong_number(made.error().what()), "");
+    return made.error();
   }
 
   PosixFileSystem files_;

@@ -55,8 +55,10 @@ class TestWorker {
               if (event.has_checkpoint_written())
                 checkpoints_.push_back(event.checkpoint_written().step());
               const wire::CommitRecord& record = event.committed().record();
-              if (record.outcome() == wire::OUTCOME_DIVERGED)
+              if (record.outcome() == wire::OUTCOME_DIVERGED) {
                 diverged_.assign(record.diverged().begin(), record.diverged().end());
+                difference_ = event.committed().difference();
+              }
               changed_.notify_all();
             },
         .print =
@@ -110,6 +112,10 @@ class TestWorker {
     changed_.wait_for(lock, kPatience, [&] { return failure_.reason() == "Diverged"; });
     return diverged_;
   }
+  std::string difference() {  // as the refused round named it
+    const std::lock_guard lock(mutex_);
+    return difference_;
+  }
   wire::Failure until_failure() {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, kPatience, [&] { return !failure_.reason().empty(); });
@@ -140,6 +146,7 @@ class TestWorker {
   std::string suspicion_;
   bool caught_up_ = false;
   std::vector<std::uint32_t> diverged_;
+  std::string difference_;
   std::vector<std::uint64_t> checkpoints_;
   std::vector<std::string> lines_;
   std::unique_ptr<StepEngine> engine_;
