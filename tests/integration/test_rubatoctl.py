@@ -387,7 +387,7 @@ def test_a_node_shows_logs_to_its_api_server_alone(world):
 
 
 def test_jobs_are_made_or_of_a_trace(tmp_path):
-    for words, why in ((("--trace", tmp_path / "jobs.csv", "--jobs", "3"), "--jobs excludes --trace"),
+    for words, why in ((("--trace", tmp_path / "jobs.csv", "--jobs", "3"), "--trace excludes --jobs"),
                        (("--seed", "99999999999999999999"), "expected a number from")):
         done = run_to_end([BIN / "rubatoctl", "simulate", *words], None, COMMAND_S, os.environ)
         assert done.returncode != 0 and why in done.stderr, done.stderr
