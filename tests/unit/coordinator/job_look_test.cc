@@ -270,14 +270,19 @@ TEST(JobMachineLook, AnOlderWorkerWhoseStartFailedBeginsAnew) {
   EXPECT_EQ(pods.view().phase, Phase::kTraining);
 }
 
-TEST(JobMachineLook, ADiskThatDoesNotAnswerIsToldUntilItDoes) {
-  FakePods pods(2);
-  make_seeing(pods, 2);
+// All of them are asked, and look.
+void begin_to_look(FakePods& pods, int count) {
+  make_seeing(pods, count);
   pods.after(1s);
-  for (int i = 0; i < 2; ++i) {
+  for (int i = 0; i < count; ++i) {
     pods.standing(i).set_phase_name("look");
     pods.say(i);
   }
+}
+
+TEST(JobMachineLook, ADiskThatDoesNotAnswerIsToldUntilItDoes) {
+  FakePods pods(2);
+  begin_to_look(pods, 2);
   EXPECT_EQ(pods.view().checkpoint_unread, "");
   pods.say(1, [](wire::WorkerEvent& event) {
     event.mutable_failure()->set_reason("CheckpointFailed");
@@ -297,12 +302,7 @@ TEST(JobMachineLook, ADiskThatDoesNotAnswerIsToldUntilItDoes) {
 // Its disk keeps it: it cannot even say so.
 TEST(JobMachineLook, ALookThatTakesLongIsTold) {
   FakePods pods(2);
-  make_seeing(pods, 2);
-  pods.after(1s);
-  for (int i = 0; i < 2; ++i) {
-    pods.standing(i).set_phase_name("look");
-    pods.say(i);
-  }
+  begin_to_look(pods, 2);
   pods.after(kLookLong - 2s);
   EXPECT_EQ(pods.view().checkpoint_unread, "");
   pods.after(3s);
