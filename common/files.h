@@ -7,8 +7,9 @@
 //
 // Errors: kNotFound: no such file or directory; kAlreadyExists; kExhausted: no space or quota is
 // left; kDenied: this user may not, until somebody changes the permissions; kInvalid: no file can
-// have this path; kUnavailable: the device failed (EIO) or the system refused, in its words. Each
-// names the path. Every call may block for as long as the disk takes.
+// have this path, or what has it is no regular file (a folder, a pipe); kUnavailable: the device
+// failed (EIO) or the system refused, in its words. Each names the path. Every call may block for
+// as long as the disk takes.
 //
 // Thread: a FileSystem is thread-safe; a File belongs to one thread at a time.
 #pragma once

@@ -104,9 +104,9 @@ struct Limits {
   std::size_t bytes = 64u << 20;
   bool refuses_duplicates = false;  // of keys
 };
-// Errors are kInvalid and name the byte offset, or where a duplicate key stands. Duplicate keys:
-// the last wins, unless they are refused. Integers outside int64 become doubles. Invalid UTF-8 is
-// refused.
+// Errors are kInvalid and name what was being read ("jobs[3].gpus.min") and the byte offset, or a
+// duplicate key and where it stands. Duplicate keys: the last wins, unless they are refused.
+// Integers outside int64 become doubles. Invalid UTF-8 is refused.
 Result<Value> parse(std::string_view text, const Limits& limits = {});
 // Compact when indent < 0. Invalid UTF-8 is replaced, never thrown.
 std::string dump(const Value& value, int indent = -1);

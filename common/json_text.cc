@@ -2,6 +2,7 @@
 // digits that read back as the same double, and a double always looks like one).
 #include "common/json_boxes.h"
 #include "common/utf8.h"
+#include "common/words.h"
 
 #include <charconv>
 #include <cmath>
@@ -19,11 +20,13 @@ using Sax = nlohmann::json_sax<nlohmann::json>;
 // From this size on, duplicate keys are looked for with an index.
 constexpr std::size_t kKeyIndexFrom = 16;
 
-// Keeps the last value of each key, at the place of the first. Returns whether there were any.
-bool drop_duplicates(Value::Object& members) {
+// Keeps the last value of each key, at the place of the first. Returns the first key that was there
+// again; none: each was there once.
+std::optional<std::string> drop_duplicates(Value::Object& members) {
   const std::size_t size = members.size();
-  if (size < 2) return false;
+  if (size < 2) return std::nullopt;
   std::size_t kept = 0;
+  std::optional<std::string> again;
   std::unordered_map<std::string, std::size_t> index;
   for (std::size_t i = 0; i < size; ++i) {
     std::size_t place = kept;
@@ -34,11 +37,12 @@ bool drop_duplicates(Value::Object& members) {
     } else {
       place = index.emplace(members[i].first, kept).first->second;
     }
+    if (place != kept && !again) again = members[i].first;
     if (place != i) members[place] = std::move(members[i]);
     if (place == kept) ++kept;
   }
   members.erase(members.begin() + static_cast<std::ptrdiff_t>(kept), members.end());
-  return kept < size;
+  return again;
 }
 
 class Builder : public Sax {
@@ -64,9 +68,12 @@ class Builder : public Sax {
     return true;
   }
   bool end_object() override {
-    if (drop_duplicates(open_.back().members) && limits_.refuses_duplicates) {
-      duplicate_in_ = path();
-      return false;
+    const auto again = drop_duplicates(open_.back().members);
+    if (again && limits_.refuses_duplicates) {
+      const std::string path = path_of(open_.size() - 1);
+      has_duplicate_ = true;
+      return fail(0, (path.empty() ? "the document" : path) + " has " + dump(excerpt(*again)) +
+                         " twice; write each field once");
     }
     Value value = Value::object();
     value.mutable_members() = std::move(open_.back().members);
@@ -89,8 +96,10 @@ class Builder : public Sax {
   bool too_deep() const { return too_deep_; }
   std::size_t error_position() const { return position_; }
   const std::string& error_text() const { return text_; }
-  // The object that has a key twice; none: that was not the error.
-  const std::optional<std::string>& duplicate_in() const { return duplicate_in_; }
+  // An object had a key twice: error_text() says which one, and where that is.
+  bool has_duplicate() const { return has_duplicate_; }
+  // Of what was being read: "jobs[3].gpus.min". "": the document.
+  std::string path() const { return path_of(open_.size()); }
 
  private:
   struct Level {
@@ -123,22 +132,22 @@ class Builder : public Sax {
     return false;
   }
 
-  // Of what is being read: "jobs[3].gpus".
-  std::string path() const {
+  // Through so many of the open arrays and objects.
+  std::string path_of(std::size_t levels) const {
     std::string path;
-    for (std::size_t i = 0; i + 1 < open_.size(); ++i) {
+    for (std::size_t i = 0; i < levels; ++i) {
       const Level& level = open_[i];
       if (level.is_array)
         path += "[" + std::to_string(level.items.size()) + "]";
-      else
+      else if (!level.members.empty())
         path += (path.empty() ? "" : ".") + level.members.back().first;
     }
-    return path.empty() ? "the document" : path;
+    return excerpt(path);
   }
 
   const Limits limits_;
   std::vector<Level> open_;
-  std::optional<std::string> duplicate_in_;
+  bool has_duplicate_ = false;
   Value root_;
   bool too_deep_ = false;
   std::size_t position_ = 0;
@@ -313,12 +322,13 @@ Result<Value> parse(std::string_view text, const Limits& limits) {
   }
   Builder builder(limits);
   if (nlohmann::json::sax_parse(text.begin(), text.end(), &builder)) return builder.take();
-  if (const auto& where = builder.duplicate_in())
-    return Error(Code::kInvalid, "JSON: " + *where + " has a field twice; write each once");
+  if (builder.has_duplicate()) return Error(Code::kInvalid, "JSON: " + builder.error_text());
   const std::size_t position =
       builder.too_deep() ? offset_of_depth(text, limits.depth) : builder.error_position();
-  return Error(Code::kInvalid,
-               "JSON: " + builder.error_text() + " (at offset " + std::to_string(position) + ")");
+  const std::string path = builder.path();
+  return Error(Code::kInvalid, (path.empty() ? "JSON: " : "JSON, at " + path + ": ") +
+                                   builder.error_text() + " (at offset " +
+                                   std::to_string(position) + ")");
 }
 
 std::string dump(const Value& value, int indent) {

@@ -121,25 +121,32 @@ int flags_of(OpenMode mode) {
   return O_RDONLY;
 }
 
+// Nothing but a regular file has bytes at places. Opening never waits for the other end of a pipe.
+Result<int> open_regular(const std::string& path, int flags) {
+  const int fd = ::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, 0644);
+  if (fd < 0) return failed("opening", path);
+  struct stat about{};
+  if (::fstat(fd, &about) == 0 && S_ISREG(about.st_mode)) return fd;
+  ::close(fd);
+  return Error(Code::kInvalid, path + " is not a regular file");
+}
+
 }  // namespace
 
 Result<std::unique_ptr<File>> PosixFileSystem::open(const std::string& path, OpenMode mode) {
-  const int fd = ::open(path.c_str(), flags_of(mode) | O_CLOEXEC, 0644);
-  if (fd < 0) return failed("opening", path);
+  TRY(const int fd, open_regular(path, flags_of(mode)));
   return std::unique_ptr<File>(std::make_unique<PosixFile>(fd, path));
 }
 
 Result<std::shared_ptr<const FileView>> PosixFileSystem::map(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return failed("opening", path);
+  TRY(const int fd, open_regular(path, O_RDONLY));
   struct stat about{};
-  const bool known = ::fstat(fd, &about) == 0 && S_ISREG(about.st_mode);
+  const bool known = ::fstat(fd, &about) == 0;
   const auto size = known ? static_cast<std::size_t>(about.st_size) : 0;
   void* base = size > 0 ? ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd, 0) : nullptr;
   const int error = errno;
   ::close(fd);
-  if (!known) return Error(Code::kInvalid, path + " is not a regular file");
-  if (base == MAP_FAILED) return failed("mapping", path, error);
+  if (!known || base == MAP_FAILED) return failed("mapping", path, error);
   const std::span bytes(static_cast<const std::byte*>(base), size);
   return std::shared_ptr<const FileView>(std::make_shared<PosixView>(bytes));
 }

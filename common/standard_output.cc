@@ -1,6 +1,7 @@
 #include "common/standard_output.h"
 
 #include <cstdio>
+#include <new>
 #include <system_error>
 
 #include <fcntl.h>
@@ -32,6 +33,11 @@ int run_printing(const char* program, const std::function<int()>& run) {
     code = run();
   } catch (const std::system_error& error) {  // of fmt::print(), or of std::filesystem
     if (std::ferror(stdout) == 0) std::fprintf(stderr, "%s: %s\n", program, error.what());
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr,
+                 "%s: not enough memory: use a machine, or a container or limit (ulimit -v), "
+                 "that has more\n",
+                 program);
   }
   const bool flushed = std::fflush(stdout) == 0;
   if (flushed && std::ferror(stdout) == 0) return code;

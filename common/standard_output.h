@@ -6,9 +6,10 @@
 namespace rubato {
 
 // Around all that main() does: the exit status that `run` returned, or 1 when anything that was
-// printed to standard output got lost, or writing to it threw. Standard error says so then, once,
-// unless the reader of a pipe has gone. Numbers of standard streams that were closed are taken
-// first, so that no file or connection gets one and the program's words with it.
+// printed to standard output got lost, writing to it threw, or there was not enough memory.
+// Standard error says so then, once, unless the reader of a pipe has gone. Numbers of standard
+// streams that were closed are taken first, so that no file or connection gets one and the
+// program's words with it.
 int run_printing(const char* program, const std::function<int()>& run);
 
 }  // namespace rubato

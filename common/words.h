@@ -59,7 +59,9 @@ inline std::string readable(std::string_view text) {
   std::string out;
   for (std::size_t i = 0; i < text.size();) {
     const std::size_t length = utf8_length(text, i);
-    const bool is_control = static_cast<unsigned char>(text[i]) < 0x20 || text[i] == 0x7f;
+    // Up to U+001F, and U+007F to U+009F: for some terminals U+009B begins a command, too.
+    const bool is_control = static_cast<unsigned char>(text[i]) < 0x20 || text[i] == 0x7f ||
+                            (length == 2 && text[i] == '\xc2' && text[i + 1] < '\xa0');
     if (length == 0 || is_control)
       out += is_control ? ' ' : '?';
     else
@@ -68,6 +70,9 @@ inline std::string readable(std::string_view text) {
   }
   return out;
 }
+
+// In a sentence, of what a file says that anybody may have written.
+inline std::string excerpt(std::string_view text) { return clipped(readable(text), 80); }
 
 // As a shell takes it for one word: as it is, or in quotes.
 inline std::string shell_word(std::string_view text) {

@@ -7,7 +7,6 @@
 #include "scheduler/model/quota.h"
 #include "scheduler/model/sizes.h"
 #include "scheduler/placement/cells.h"
-#include "scheduler/plan.h"
 
 #include <algorithm>
 #include <bit>
@@ -15,7 +14,9 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string_view>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -95,19 +96,100 @@ Gpus most_in(const std::vector<Level>& levels, const std::string& type) {
   return most;
 }
 
+struct Whole {  // of a node: whole_of
+  Gpus gpus = 0;
+  MilliCpu cpu = 0;
+  Bytes memory = 0;
+  auto operator<=>(const Whole&) const = default;
+};
+using CountOfNodes = std::map<Whole, std::int64_t>;
+using NodesByType = std::map<std::string, CountOfNodes>;
+
+// Nodes by what they are; of the domains of a level each kind once.
+struct CountedNodes {
+  NodesByType all;
+  std::set<NodesByType> domains;
+};
+
+// "": of no level.
+std::string level_needed(const Job& job) { return job.needs_domain() ? job.topology->level : ""; }
+
+// The nodes of a state, counted once for all jobs that ask alike.
+class NodeCounts {
+ public:
+  explicit NodeCounts(const ClusterState& state) : state_(state) {
+    for (const Node& node : state.nodes) by_id_.emplace(node.id, &node);
+  }
+
+  // With the domains of the level that the job needs.
+  const CountedNodes& all(const Job& job) {
+    const std::string level = level_needed(job);
+    const auto [at, is_new] = all_.try_emplace(level);
+    if (is_new) {
+      std::vector<const Node*> nodes;
+      nodes.reserve(state_.nodes.size());
+      for (const Node& node : state_.nodes) nodes.push_back(&node);
+      at->second = counted_nodes(nodes, level);
+    }
+    return at->second;
+  }
+  // … of those that the job's selectors admit.
+  CountedNodes eligible(const Job& job) {
+    if (!job.eligible) return all(job);
+    std::vector<const Node*> nodes;
+    for (const NodeId& id : *job.eligible)
+      if (const auto found = by_id_.find(id); found != by_id_.end()) nodes.push_back(found->second);
+    return counted_nodes(nodes, level_needed(job));
+  }
+
+ private:
+  CountedNodes counted_nodes(const std::vector<const Node*>& nodes,
+                             const std::string& level) const {
+    CountedNodes counted;
+    std::map<std::vector<std::string>, NodesByType> domains;
+    for (const Node* node : nodes) {
+      count(*node, counted.all);
+      if (const auto domain = domain_of(*node, level)) count(*node, domains[*domain]);
+    }
+    for (auto& [way, of_domain] : domains) counted.domains.insert(std::move(of_domain));
+    return counted;
+  }
+
+  static void count(const Node& node, NodesByType& nodes) {
+    const Resources whole = whole_of(node);
+    ++nodes[node.gpu_type][{whole.gpus, whole.cpu, whole.memory}];
+  }
+
+  // The way to it from the widest level; none: it is in none of that level.
+  std::optional<std::vector<std::string>> domain_of(const Node& node,
+                                                    const std::string& needed) const {
+    if (needed.empty() || !node.domains.contains(needed)) return std::nullopt;
+    std::vector<std::string> way;
+    for (const std::string& level : state_.levels) {
+      const auto found = node.domains.find(level);
+      way.push_back(found == node.domains.end() ? "" : found->second);
+      if (level == needed) break;
+    }
+    return way;
+  }
+
+  const ClusterState& state_;
+  std::unordered_map<std::string_view, const Node*> by_id_;
+  std::map<std::string, CountedNodes> all_;  // by level
+};
+
 class FixSearch {
  public:
-  FixSearch(const ClusterState& state, const Job& job)
+  FixSearch(const ClusterState& state, const Job& job, NodeCounts& nodes)
       : job_(job),
         sizes_(sizes_of(job)),
         levels_(levels_of(state.queues, job.queue)),
-        alone_(alone_in_cells(state, job)) {
-    for (const Node& node : state.nodes) {
-      count(node, nodes_);
-      if (const auto domain = domain_of(state, node)) count(node, domains_[*domain]);
-    }
-    for (const std::string& type : job.allow) nodes_[type];
-    if (nodes_.empty()) nodes_[""];
+        alone_(alone_in_cells(state, job)),
+        nodes_(nodes.all(job)),
+        eligible_(nodes.eligible(job)) {
+    for (const auto& [type, of_type] : nodes_.all) types_.insert(type);
+    types_.insert(job.allow.begin(), job.allow.end());
+    if (types_.empty()) types_.insert("");
   }
 
   Fix best() {
@@ -117,18 +199,6 @@ class FixSearch {
   }
 
  private:
-  struct Nodes {
-    std::int64_t count = 0;
-    std::int64_t eligible = 0;
-  };
-  struct Whole {  // of a node: whole_of
-    Gpus gpus = 0;
-    MilliCpu cpu = 0;
-    Bytes memory = 0;
-    auto operator<=>(const Whole&) const = default;
-  };
-  using Sizes = std::map<Whole, Nodes>;
-  using ByType = std::map<std::string, Sizes>;
   using Pool = std::vector<std::string>;  // types whose GPUs the job has together
   // How a pool could be used.
   struct Use {
@@ -148,26 +218,6 @@ class FixSearch {
     return sizes;
   }
 
-  // The way to it from the widest level; none: it is in none of the job's level.
-  std::optional<std::vector<std::string>> domain_of(const ClusterState& state,
-                                                    const Node& node) const {
-    if (!job_.needs_domain() || !node.domains.contains(job_.topology->level)) return std::nullopt;
-    std::vector<std::string> way;
-    for (const std::string& level : state.levels) {
-      const auto found = node.domains.find(level);
-      way.push_back(found == node.domains.end() ? "" : found->second);
-      if (level == job_.topology->level) break;
-    }
-    return way;
-  }
-
-  void count(const Node& node, ByType& nodes) const {
-    const Resources whole = whole_of(node);
-    Nodes& like = nodes[node.gpu_type][{whole.gpus, whole.cpu, whole.memory}];
-    ++like.count;
-    if (!job_.eligible || job_.eligible->contains(node.id)) ++like.eligible;
-  }
-
   bool is_allowed(const std::string& type) const {
     return job_.allow.empty() || std::ranges::find(job_.allow, type) != job_.allow.end();
   }
@@ -182,11 +232,11 @@ class FixSearch {
   std::vector<Pool> pools(bool in_domain) const {
     std::vector<Pool> pools;
     Pool allowed;
-    for (const auto& [type, nodes] : nodes_)
+    for (const std::string& type : types_)
       if (is_allowed(type)) allowed.push_back(type);
     const bool spans_types = job_.mix && !job_.one_node && !in_domain && !alone_;
     if (spans_types) pools.push_back(allowed);
-    for (const auto& [type, nodes] : nodes_) {
+    for (const std::string& type : types_) {
       if (spans_types && is_allowed(type)) continue;
       pools.push_back(spans_types ? allowed : Pool{});
       pools.back().push_back(type);
@@ -207,8 +257,8 @@ class FixSearch {
   std::set<Gpus> smaller_pods(bool all_nodes) const {
     std::set<Gpus> all;
     const Gpus most = most_in(levels_, QuotaBook::kAllTypes);
-    for (const auto& [type, nodes] : nodes_) {
-      const Gpus largest = largest_node(nodes, all_nodes);
+    for (const auto& [type, of_type] : of(all_nodes).all) {
+      const Gpus largest = of_type.rbegin()->first.gpus;
       for (const Gpus gpus : {largest, std::min({largest, most, most_in(levels_, type)})}) {
         if (gpus <= 0 || gpus >= job_.per_pod.gpus) continue;
         all.insert(gpus);
@@ -243,33 +293,26 @@ class FixSearch {
     offer(size_at_least(larger, 0));
   }
 
-  static std::int64_t count_of(const Nodes& nodes, bool all_nodes) {
-    return all_nodes ? nodes.count : nodes.eligible;
-  }
-  static Gpus largest_node(const Sizes& of_type, bool all_nodes) {
-    Gpus largest = 0;
-    for (const auto& [whole, nodes] : of_type)
-      if (count_of(nodes, all_nodes) > 0) largest = whole.gpus;
-    return largest;
-  }
+  const CountedNodes& of(bool all_nodes) const { return all_nodes ? nodes_ : eligible_; }
   Gpus capacity_of(const std::string& type, const Use& use) const {
     const Gpus of_nodes = capacity_of_nodes(type, use);
     return alone_ ? capacity_in_cells(type, use, of_nodes) : of_nodes;
   }
   Gpus capacity_of_nodes(const std::string& type, const Use& use) const {
-    if (!use.in_domain) return capacity_of(nodes_.at(type), use);
+    const CountedNodes& counted = of(use.all_nodes);
+    if (!use.in_domain) return capacity_of(counted.all, type, use);
     Gpus most = 0;
-    for (const auto& [way, nodes] : domains_)
-      if (const auto found = nodes.find(type); found != nodes.end())
-        most = std::max(most, capacity_of(found->second, use));
+    for (const NodesByType& domain : counted.domains)
+      most = std::max(most, capacity_of(domain, type, use));
     return most;
   }
-  Gpus capacity_of(const Sizes& of_type, const Use& use) const {
+  Gpus capacity_of(const NodesByType& nodes, const std::string& type, const Use& use) const {
+    const auto found = nodes.find(type);
+    if (found == nodes.end()) return 0;
     Gpus sum = 0;
-    for (const auto& [whole, nodes] : of_type) {
-      if (count_of(nodes, use.all_nodes) == 0) continue;
+    for (const auto& [whole, count] : found->second) {
       const Gpus of_one = pods_on(whole, use) * use.sizes.per_pod.gpus;
-      sum = job_.one_node ? std::max(sum, of_one) : sum + of_one * count_of(nodes, use.all_nodes);
+      sum = job_.one_node ? std::max(sum, of_one) : sum + of_one * count;
     }
     return sum;
   }
@@ -399,9 +442,23 @@ class FixSearch {
   const std::vector<Level> levels_;
   // Where the queue has its cells and nothing else. Its jobs are those of the trial under way.
   mutable std::optional<ClusterState> alone_;
-  ByType nodes_;
-  std::map<std::vector<std::string>, ByType> domains_;  // where it needs one
+  const CountedNodes& nodes_;
+  const CountedNodes eligible_;
+  std::set<std::string> types_;
   std::optional<Draft> best_;
+};
+
+// By all that a fix depends on; what takes longest to compare is the last.
+struct AsksForLess {
+  bool operator()(const Job* a, const Job* b) const {
+    const auto asks = [](const Job& job) {
+      return std::tie(job.min, job.max, job.shape, job.mix, job.one_node, job.per_pod.gpus,
+                      job.per_pod.cpu, job.per_pod.memory, job.per_pod.others, job.queue,
+                      job.allow);
+    };
+    return std::tuple(asks(*a), level_needed(*a), std::tie(a->eligible)) <
+           std::tuple(asks(*b), level_needed(*b), std::tie(b->eligible));
+  }
 };
 
 std::string of_type(const std::string& type) {
@@ -459,7 +516,24 @@ struct ChangeName {
 
 }  // namespace
 
-Fix fix_of(const ClusterState& state, const Job& job) { return FixSearch(state, job).best(); }
+Fix fix_of(const ClusterState& state, const Job& job) {
+  NodeCounts nodes(state);
+  return FixSearch(state, job, nodes).best();
+}
+
+std::vector<Fix> fixes_of(const ClusterState& state, const Plan& plan) {
+  NodeCounts nodes(state);
+  std::map<const Job*, Fix, AsksForLess> known;
+  std::vector<Fix> fixes(plan.verdicts.size());
+  for (std::size_t i = 0; i < fixes.size(); ++i) {
+    if (plan.verdicts[i].outcome != Outcome::kNever) continue;
+    const Job& job = state.jobs[i];
+    const auto [at, is_new] = known.try_emplace(&job);
+    if (is_new) at->second = FixSearch(state, job, nodes).best();
+    fixes[i] = at->second;
+  }
+  return fixes;
+}
 
 const char* name_of(const Change& change) { return std::visit(ChangeName{}, change); }
 

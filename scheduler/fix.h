@@ -5,11 +5,13 @@
 // by which numbers change (a word that changes counts as one); what the job says before what its
 // queue and its nodes are. "Never" is of no policy, and neither is its fix.
 //
-// Cost: O(N log N) for N nodes, then some hundred tries a GPU type; in the cells of a queue some
-// hundred plans of one job. Pure.
+// Cost: O(N log N) for N nodes, then some hundred tries a GPU type and kind of node, or domain; in
+// the cells of a queue some hundred plans of one job. Of many jobs nodes are counted once, those
+// that a job's selectors admit apart; and jobs that ask alike, in one queue, have one answer. Pure.
 #pragma once
 
 #include "scheduler/model/cluster_state.h"
+#include "scheduler/plan.h"
 
 #include <string>
 #include <variant>
@@ -68,6 +70,9 @@ using Fix = std::vector<Change>;  // all of them together; mostly one
 // could say makes it fit into the cells to which that is bound (Reason::kCellsFull says what helps
 // then).
 Fix fix_of(const ClusterState& state, const Job& job);
+
+// Of each job that is told "never", by its position; empty: the job needs none, or there is none.
+std::vector<Fix> fixes_of(const ClusterState& state, const Plan& plan);
 
 const char* name_of(const Change& change);  // "lowerMin", "raiseLimit" …
 std::string to_text(const Change& change);  // "lower spec.gpus.min to 4"

@@ -183,8 +183,9 @@ struct Explanation {
 Explanation explain(const Verdict& verdict, const Job& job);
 
 struct PolicyConfig {
-  std::string policy = "marginalThroughput";  // its name in the registry
-  std::map<std::string, double> parameters;   // of the policy; what is not said has its standard
+  // Its name in the registry; kDefaultPolicy there is what people get who name none.
+  std::string policy = "marginalThroughput";
+  std::map<std::string, double> parameters;  // of the policy; what is not said has its standard
   // Of all policies:
   bool preempt = true;
   // Workers can share a GPU with those of another job. Rubato's own cannot: the simulator plays it.

@@ -3,6 +3,7 @@
 #include "operator/api/codec.h"
 #include "operator/api/conditions.h"
 #include "operator/control/metric_catalog.h"
+#include "operator/control/topology.h"
 
 #include <algorithm>
 #include <map>
@@ -260,8 +261,7 @@ class Series {
     for (const auto& node : cluster_.nodes) {
       const std::int64_t gpus = kube::amount_of(node->allocatable, cluster_.gpu_resource);
       if (gpus == 0) continue;
-      auto& [all, schedulable] = types[gpu_type_(
-          kube::find(node->meta.labels, cluster_.gpu_type_label).value_or("unknown"))];
+      auto& [all, schedulable] = types[gpu_type_(gpu_type_of(*node, cluster_.gpu_type_label))];
       all += gpus;
       if (node->ready == kube::Node::Ready::kTrue && !node->unschedulable) schedulable += gpus;
     }

@@ -85,8 +85,7 @@ class Capture {
   void add_node(const kube::Node& node) {
     sched::Node seen;
     seen.id = node.meta.name;
-    seen.gpu_type =
-        std::string(kube::find(node.meta.labels, config_.gpu_type_label).value_or("unknown"));
+    seen.gpu_type = gpu_type_of(node, config_.gpu_type_label);
     seen.domains = domains_of(node, config_.topology);
     seen.gpus_total = kube::amount_of(node.allocatable, config_.gpu_resource);
     seen.free = resources_of(node.allocatable);

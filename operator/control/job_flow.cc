@@ -70,9 +70,9 @@ constexpr std::string_view kReasons[] = {
     reason::kInvalidTemplate, reason::kInvalidSpec,
     // Of workers.
     "NonFinite", "LedgerMismatch", "DataNotFound", "DataInvalid", "DataUnreadable", "DataDamaged",
-    "DeviceUnavailable", "Diverged", "OutOfMemory", "BadTraining", "StartFailed", "RecoveryFailed",
-    "FingerprintMismatch", "CheckpointUnusable", "CheckpointFailed", "CheckpointPathTaken",
-    "InitFromUnusable", "NoCommonVersion",
+    "DeviceUnavailable", "DeviceLost", "Diverged", "OutOfMemory", "BadTraining", "StartFailed",
+    "RecoveryFailed", "FingerprintMismatch", "CheckpointUnusable", "CheckpointFailed",
+    "CheckpointPathTaken", "InitFromUnusable", "NoCommonVersion",
     // Of scripts.
     "BatchMismatch", "DatasetChanged", "DatasetEmpty", "GradScaler", "HiddenState",
     "IterableDataset", "NoState", "NotDeterministic", "NothingToTrain", "OverlappingTensors",

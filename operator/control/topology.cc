@@ -50,6 +50,11 @@ std::map<std::string, std::string> domains_of(const kube::Node& node,
   return domains;
 }
 
+std::string_view gpu_type_of(const kube::Node& node, const std::string& label) {
+  const std::string_view type = kube::find(node.meta.labels, label).value_or("");
+  return type.empty() ? "unknown" : type;
+}
+
 void describe_topology(const api::TrainingJob& job, const std::vector<TopologyLevel>& levels,
                        sched::Job& seen) {
   if (!job.spec.topology) return;

@@ -10,6 +10,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace rubato::control {
@@ -27,6 +28,10 @@ Result<std::vector<TopologyLevel>> parse_topology_levels(const std::vector<std::
 // By the names of levels; none where the node lacks the label, or it is empty.
 std::map<std::string, std::string> domains_of(const kube::Node& node,
                                               const std::vector<TopologyLevel>& levels);
+
+// What its label says; "unknown" where the node lacks the label, or it is empty. As long as the
+// node lives.
+std::string_view gpu_type_of(const kube::Node& node, const std::string& label);
 
 // Into `seen`: what it asks for, or why it cannot be had here.
 void describe_topology(const api::TrainingJob& job, const std::vector<TopologyLevel>& levels,

@@ -19,7 +19,7 @@ constexpr double kCheckpointLongest = 1e6;  // seconds; a worker says how long, 
 
 // Causes come from workers: those that we know, for each other one would be a series more.
 std::string bounded_cause(const Change& change) {
-  static constexpr std::array<const char*, 20> kKnown = {"Crash",
+  static constexpr std::array<const char*, 21> kKnown = {"Crash",
                                                          "Killed",
                                                          "OutOfMemory",
                                                          "Error",
@@ -30,6 +30,7 @@ std::string bounded_cause(const Change& change) {
                                                          "PodDeleted",
                                                          "LinkFailed",
                                                          "StepFailed",
+                                                         "DeviceLost",
                                                          "Suspending",
                                                          "Resumed",
                                                          "DataDamaged",

@@ -211,8 +211,9 @@ struct View : Progress {
 };
 constexpr std::size_t kChangesKept = 64;
 constexpr auto kDivergedShown = 10min;  // also of the condition, under whichever leader
-// A node on which members' states differed from the majority's twice within this time is avoided.
-constexpr auto kDivergedAgain = 1h;
+// A node on which members' states differed from the majority's, or devices were lost, twice within
+// this time is avoided.
+constexpr auto kTroubleAgain = 1h;
 constexpr std::size_t kFailuresKept = 64;
 // Times that no majority of the members held one state, without a checkpoint in between. After so
 // many the job ends (Diverged): its script makes the states differ, or a memory does each time.

@@ -52,7 +52,7 @@ void JobMachine::take_diverged(std::uint64_t generation, const wire::CommitRecor
   for (const Member& m : minority) {
     Worker* worker = member(m);
     if (worker == nullptr) continue;
-    if (!kept.empty() && differs_again(m.node, generation))
+    if (!kept.empty() && happens_again(m.node, fmt::format("generation {}", generation)))
       refuse(m.key, kDiverged, "twice within an hour; now in " + view_.diverged);
     drop_state(m.key, *worker);
   }
@@ -66,14 +66,14 @@ void JobMachine::take_diverged(std::uint64_t generation, const wire::CommitRecor
   }
 }
 
-// Its first member counts for all of a generation. What a leader before us saw is not known.
-bool JobMachine::differs_again(const std::string& node, std::uint64_t generation) {
-  std::erase_if(differed_,
-                [&](const auto& entry) { return told_ - entry.second.at > kDivergedAgain; });
-  const auto [found, is_first] = differed_.try_emplace(node);
-  NodeDiffered& last = found->second;
-  if (is_first || last.generation != generation)
-    last = {.generation = generation, .at = told_, .is_again = !is_first};
+// Its first member counts for all of a generation, or of the processes of a pod. What a leader
+// before us saw is not known.
+bool JobMachine::happens_again(const std::string& node, const std::string& time) {
+  std::erase_if(troubled_,
+                [&](const auto& entry) { return told_ - entry.second.at > kTroubleAgain; });
+  const auto [found, is_first] = troubled_.try_emplace(node);
+  NodeTrouble& last = found->second;
+  if (is_first || last.time != time) last = {.time = time, .at = told_, .is_again = !is_first};
   return last.is_again;
 }
 

@@ -207,9 +207,8 @@ void JobMachine::take_standing(Agent& agent, const wire::WorkerStanding& said) {
   if (is_over && said.id().incarnation() == worker.standing.id().incarnation()) return;
   if (said.id().incarnation() > worker.standing.id().incarnation()) {
     const int in_vain = worker.follows_in_vain;
-    // What is wrong with its node is so for its next process, too.
     auto refusal = std::move(worker.refusal);
-    if (refusal && refusal->reason != kDiverged) refusal.reset();
+    if (refusal && !is_of_node(*refusal)) refusal.reset();
     worker = Worker{};
     worker.progress_at = told_;
     worker.follows_in_vain = in_vain;
@@ -355,6 +354,9 @@ void JobMachine::take_failure(MonoTime now, Agent& agent, Worker& worker,
                                      .infrastructure = false}};
     return;
   }
+  if (failure.reason() == kDeviceLost &&
+      happens_again(agent.node, fmt::format("{}/{}", key.pod_uid, standing.id().incarnation())))
+    refuse(key, kDeviceLost, "twice within an hour; now: " + bounded(failure.message()));
   worker.start_failed = worker.start_failed || !standing.has_state();
   const bool is_of_now = standing.generation() >= oldest_of_interest() || joins(key);
   if (!is_of_now) return;
@@ -365,6 +367,11 @@ void JobMachine::take_failure(MonoTime now, Agent& agent, Worker& worker,
   if (!suspect_since_) suspect_since_ = now;  // it could not form, start, level or compute
   suspect_cause_ = bounded(failure.reason());
   suspect_why_ = why;
+}
+
+// What is wrong with its node is so for its next process, too.
+bool JobMachine::is_of_node(const Refusal& refusal) {
+  return refusal.reason == kDiverged || refusal.reason == kDeviceLost;
 }
 
 void JobMachine::refuse(const WorkerKey& key, const std::string& reason,

@@ -26,6 +26,7 @@ namespace rubato::coordinator {
 inline constexpr const char* kLog = "coordinator";        // component of the log lines
 inline constexpr const char* kLinkFailed = "LinkFailed";  // View::recovers_from
 inline constexpr const char* kDiverged = "Diverged";      // of failures and refusals
+inline constexpr const char* kDeviceLost = "DeviceLost";  // … and its process ends by itself
 
 // The next rank. What all members' builds know, the Form asks for.
 void add_member(wire::Form& form, const wire::WorkerStanding& standing);
@@ -231,6 +232,7 @@ class JobMachine {
   void take_event(Agent& agent, const wire::WorkerEvent& event);
   void take_failure(MonoTime now, Agent& agent, Worker& worker, const wire::Failure& failure);
   void refuse(const WorkerKey& key, const std::string& reason, const std::string& message);
+  static bool is_of_node(const Refusal& refusal);
   void take_exit(const std::string& pod_uid, Agent& agent, const wire::Exited& exited);
   void take_crashes(std::uint64_t count, bool is_last_known, PodFailure failure);
   void note_damaged(const wire::CheckpointDamaged& news);
@@ -239,7 +241,7 @@ class JobMachine {
   // job_diverged.cc
   void take_diverged(std::uint64_t generation, const wire::CommitRecord& record,
                      const std::string& difference);
-  bool differs_again(const std::string& node, std::uint64_t generation);
+  bool happens_again(const std::string& node, const std::string& time);
   bool compare_parked();
   void drop_state(const WorkerKey& key, Worker& worker);
   void note_undecided(std::uint64_t generation, const std::string& where);
@@ -436,12 +438,13 @@ class JobMachine {
     std::uint64_t generation = 0;  // of the last
     std::uint64_t checkpoint_step = 0;
   } undecided_;
-  struct NodeDiffered {
-    std::uint64_t generation = 0;  // the last in which it did
+  struct NodeTrouble {
+    std::string time;  // the last: what has the same name happened at once
     MonoTime at{};
     bool is_again = false;
   };
-  std::map<std::string, NodeDiffered> differed_;  // nodes whose members' states did, within an hour
+  // Nodes whose members' states differed, or whose devices were lost, within an hour.
+  std::map<std::string, NodeTrouble> troubled_;
   std::map<std::string, std::string> fingerprint_of_node_;  // what each has said last
   std::set<std::pair<WorkerKey, WorkerKey>> broken_links_;  // said since the last commit
   std::optional<Probing> probing_;

@@ -290,7 +290,7 @@ void JobMachine::refresh_view(MonoTime now) {
     const Agent* agent = agent_of(pod.uid);
     if (agent == nullptr) continue;
     for (const auto& [slot, worker] : agent->workers)
-      if (worker.refusal && (!worker.exited || worker.diverged) && !agent->dead)
+      if (worker.refusal && (!worker.exited || is_of_node(*worker.refusal)) && !agent->dead)
         refused.push_back(*worker.refusal);
     if (!agent->connected) continue;
     heard.push_back(pod.name);

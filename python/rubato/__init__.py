@@ -4,12 +4,21 @@
     for step in job:  # one committed step each
         print(step.number, step.loss)
 
-Importing this package imports neither torch nor the engine; the first Job does.
+Importing this package imports neither torch nor the engine; the first Job, or Optimizers, does.
 """
 
 from .data import Indexed, Weighted
 from .errors import Refused
 from .job import Job, Step
+from .progress import report
 from .state import State
 
-__all__ = ["Indexed", "Job", "Refused", "State", "Step", "Weighted"]
+__all__ = ["Indexed", "Job", "Optimizers", "Refused", "State", "Step", "Weighted", "report"]
+
+
+def __getattr__(name):
+    if name != "Optimizers":
+        raise AttributeError(f"module 'rubato' has no attribute {name!r}")
+    from .optimizers import Optimizers  # a torch.optim.Optimizer
+
+    return Optimizers

@@ -20,8 +20,8 @@ def integer(value, name, least):
 
 @dataclasses.dataclass(frozen=True)
 class Weighted:
-    """A loss that is a sum over so many tokens (or pixels, ...): the step's loss is the sum of all sums over the sum
-    of all weights, whichever way the micro-batches are shared out.
+    """A loss that is a sum over so many tokens (or images, ...): the step's loss is the sum of all sums over the sum
+    of all weights, whichever way the micro-batches are shared out. The weights of a step add up to less than 2**31.
     """
 
     loss_sum: typing.Any  # a tensor of one element

@@ -29,12 +29,24 @@ def failure(exception):
     if isinstance(exception, LoadingFailed):
         return exception.args[0]
     if isinstance(exception, Refused):
-        return {"error": str(exception)[:_TEXT_MAX], "reason": exception.reason, "scope": exception.scope}
-    place = f" ({_place(exception)})"
-    text = f"{type(exception).__name__}: {exception}"[: _TEXT_MAX - len(place)] + place
+        return {"error": said(exception)[:_TEXT_MAX], "reason": exception.reason, "scope": exception.scope}
+    place = _encodable(f" ({_place(exception)})")
+    text = f"{type(exception).__name__}: {said(exception)}"[: _TEXT_MAX - len(place)] + place
     if _is_out_of_memory(exception):
         return {"error": text, "reason": "OutOfMemory", "scope": "worker"}
     return {"error": text, "reason": "ProgramFailed", "scope": "attempt"}
+
+
+def said(value):
+    """str() of what the user's code gave, as text that UTF-8 has: names of files may be none, and str() may raise."""
+    try:
+        return _encodable(str(value))
+    except Exception:
+        return f"<{type(value).__name__} without a text>"
+
+
+def _encodable(text):
+    return text.encode("utf-8", "replace").decode()
 
 
 def _is_out_of_memory(exception):
@@ -42,7 +54,7 @@ def _is_out_of_memory(exception):
     return (
         isinstance(exception, MemoryError)
         or type(exception).__name__ == "OutOfMemoryError"
-        or (isinstance(exception, RuntimeError) and "can't allocate memory" in str(exception))
+        or (isinstance(exception, RuntimeError) and "can't allocate memory" in said(exception))
     )
 
 

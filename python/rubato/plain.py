@@ -28,7 +28,11 @@ def encode(value, where, tensors=None):
         return {"dict": [[encode(key, where), encode(item, f"{where}.{key}", tensors)] for key, item in value.items()]}
     if isinstance(value, torch.Tensor):
         if tensors is None:
-            raise Refused("UnsupportedState", f"{where} is a tensor, where only plain values are held: give a number.")
+            raise Refused(
+                "UnsupportedState",
+                f"{where} is a tensor, where only plain values are held: give a number. A tensor of the optimizer's "
+                "has a key of its own in optimizer.state[parameter], and lies in no list or dictionary there.",
+            )
         if where in tensors:
             raise Refused("UnsupportedState", f"Two tensors of the state are named {where}: rename one.")
         tensors[where] = value

@@ -22,6 +22,7 @@ from .watch import Watch
 
 _OPTIMIZER_FLAGS = ("foreach", "fused", "capturable")
 _FINGERPRINT_MAX = 183  # characters before the hash
+_WEIGHTS_MOST = 2**31 - 1  # of all micro-batches of a step
 _NUMBER_BYTES = 32  # no number is longer in JSON
 
 
@@ -34,9 +35,10 @@ class Findings:
     built: tuple  # (tensors of the model, plain values) as build() left them
     fingerprint: str
     extra_bytes: int
+    extra_numbers: int
 
 
-def examine(program, seed, micro_batch, steps):
+def examine(program, seed, micro_batch, micro_batches, steps):
     """Refuses a program that cannot be trained with equal bits."""
     if torch.is_autocast_enabled("cpu") and torch.is_autocast_cache_enabled():
         raise Refused(
@@ -52,7 +54,7 @@ def examine(program, seed, micro_batch, steps):
     built_digest = _bytes_of(first, 0)
     gradients = _gradients_of(first)
     watch = Watch(first)
-    loss, outcome = _repeat(program, first, watch, gradients, seed, batches)
+    loss, computed = _repeat(program, first, watch, gradients, seed, batches, _WEIGHTS_MOST // micro_batches)
     rewritten = watch.written()
 
     program.advance(first, gradients, seed, 0, 1.0, loss)
@@ -63,7 +65,7 @@ def examine(program, seed, micro_batch, steps):
     optimizer_keys = first.optimizer_keys()
     held = [tensor.detach().clone(memory_format=torch.contiguous_format) for tensor in first.tensors()]
     coded = first.coded(1)
-    fingerprint = _fingerprint(first, layout, outcome + _bytes_of(first, 1))
+    fingerprint = _fingerprint(first, layout, computed + _bytes_of(first, 1))
     has_second_step = steps is None or steps > 1
     second_step = has_second_step and _second_step(program, first, gradients, seed, batches)
     del first, gradients, watch
@@ -88,8 +90,9 @@ def examine(program, seed, micro_batch, steps):
                 "nothing, an operation is not deterministic: torch.compile, say, adds up in any order unless "
                 "torch.use_deterministic_algorithms(True) is called.",
             )
-    extra_bytes = len(serialised(coded)) + _NUMBER_BYTES * _count_numbers(coded) + 1024
-    return Findings(replica, layout, optimizer_keys, rewritten, built, fingerprint, extra_bytes)
+    extra_numbers = count_numbers(coded)
+    extra_bytes = len(serialised(coded)) + _NUMBER_BYTES * extra_numbers + 1024
+    return Findings(replica, layout, optimizer_keys, rewritten, built, fingerprint, extra_bytes, extra_numbers)
 
 
 def model_values(replica):
@@ -118,22 +121,39 @@ def _gradients_of(replica):
     return Gradients.apart(list(trained.values()))
 
 
-def _repeat(program, replica, watch, gradients, seed, batches):
+def outcome(loss, weight, gradients):
+    """The bits of a micro-batch."""
+    return struct.pack("<dQ", loss, weight) + digest([gradients.flat])
+
+
+def require_same(first, again, micro_batch):
+    """Of two computations of one micro-batch."""
+    if first == again:
+        return
+    part = "loss" if first[:8] != again[:8] else "gradient"
+    raise Refused(
+        "NotDeterministic",
+        f"{micro_batch} gave another {part} when it was computed again from the same state and random numbers. "
+        "Call torch.use_deterministic_algorithms(True) to find the operation; draw random numbers only from the "
+        "global generators of Python, NumPy and PyTorch; keep nothing from one micro-batch to the next.",
+    )
+
+
+def _repeat(program, replica, watch, gradients, seed, batches, weight_most):
     """(loss, bits) of micro-batch 0; its gradient is left."""
     outcomes = []
     watch.remember()
     for micro in (0, 1, 0):
         loss, weight = program.compute(replica, gradients, seed, 0, micro, batches[micro])
         watch.check()
-        outcomes.append(struct.pack("<dQ", loss, weight) + digest([gradients.flat]))
-    if outcomes[0] != outcomes[2]:
-        part = "loss" if outcomes[0][:8] != outcomes[2][:8] else "gradient"
-        raise Refused(
-            "NotDeterministic",
-            f"Micro-batch 0 gave another {part} when it was computed again from the same state and random numbers. "
-            "Call torch.use_deterministic_algorithms(True) to find the operation; draw random numbers only from the "
-            "global generators of Python, NumPy and PyTorch; keep nothing from one micro-batch to the next.",
-        )
+        if weight > weight_most:
+            raise Refused(
+                "BatchMismatch",
+                f"Micro-batch {micro} has the weight {weight}, and with so many micro-batches in a step it may be "
+                f"{weight_most} at most: count larger things in rubato.Weighted, images or rows in place of pixels.",
+            )
+        outcomes.append(outcome(loss, weight, gradients))
+    require_same(outcomes[0], outcomes[2], "Micro-batch 0")
     return loss, outcomes[0]
 
 
@@ -168,9 +188,10 @@ def _fingerprint(replica, layout, outcome):
     return f"{text}-{hashlib.blake2b(repr(layout).encode() + outcome, digest_size=8).hexdigest()}"
 
 
-def _count_numbers(coded):
+def count_numbers(coded):
+    """How many plain values there are that are no texts."""
     if isinstance(coded, dict):
         coded = list(coded.values())
     if isinstance(coded, list):
-        return sum(_count_numbers(item) for item in coded)
+        return sum(count_numbers(item) for item in coded)
     return not isinstance(coded, str)  # None may become a number

@@ -14,6 +14,7 @@ import torch
 
 from . import tensors as memory
 from .errors import Refused
+from .modules import Modules
 from .plain import decode, encode, is_plain
 
 
@@ -24,13 +25,20 @@ class Entry(typing.NamedTuple):
     shape: tuple
 
 
+def uncompiled(name):
+    """The name that a tensor has where torch.compile has wrapped nothing."""
+    return ".".join(part for part in name.split(".") if part != "_orig_mod")
+
+
 class Replica:
     def __init__(self, state):
         self.state = state
+        self.modules = Modules(state)
         self.modes = [(module, module.training) for module in state.model.modules()]
-        self.parameters = dict(state.model.named_parameters())
+        self.parameters = {uncompiled(name): parameter for name, parameter in state.model.named_parameters()}
         self._names = {parameter: name for name, parameter in self.parameters.items()}
-        _require_single_step(state.optimizer)
+        for optimizer in getattr(state.optimizer, "optimizers", [state.optimizer]):  # those of Optimizers
+            _require_single_step(optimizer)
         self._groups = self._group_names()
         for index, names in enumerate(self._groups):
             if None in names:
@@ -53,8 +61,8 @@ class Replica:
         """(trained parameters, frozen ones and buffers and those of `extra`), by name, as they are now."""
         trained, rest = {}, {}
         for name, parameter in self.state.model.named_parameters():
-            (trained if parameter.requires_grad else rest)[name] = parameter
-        rest.update(self.state.model.named_buffers())
+            (trained if parameter.requires_grad else rest)[uncompiled(name)] = parameter
+        rest.update((uncompiled(name), buffer) for name, buffer in self.state.model.named_buffers())
         for name, thing in self.state.extra.items():
             own, _ = read_extra(name, thing)
             taken = own.keys() & (trained.keys() | rest.keys())
@@ -86,7 +94,7 @@ class Replica:
         names = set(self.parameters)
         for prefix, module in self.state.model.named_modules():
             persistent = module._buffers.keys() - module._non_persistent_buffers_set
-            names.update(f"{prefix}.{key}" if prefix else key for key in persistent)
+            names.update(uncompiled(f"{prefix}.{key}" if prefix else key) for key in persistent)
         return names
 
     def coded(self, step):

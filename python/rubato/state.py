@@ -24,7 +24,7 @@ def _check(model, optimizer, scheduler):
     if not isinstance(model, nn.Module):
         raise _refused("model", model, "a torch.nn.Module; the order is State(model, optimizer, scheduler)")
     if not _has(optimizer, "param_groups", "state", "step"):
-        raise _refused("optimizer", optimizer, "one optimizer; give what is trained otherwise a group of its own in it")
+        raise _refused("optimizer", optimizer, "one optimizer; rubato.Optimizers(muon, adamw) makes one of several")
     if scheduler is not None and not _has(scheduler, "step", "state_dict", "load_state_dict"):
         raise _refused(
             "scheduler", scheduler, "one scheduler or None; torch.optim.lr_scheduler has ChainedScheduler for several"

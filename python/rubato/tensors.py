@@ -41,9 +41,12 @@ def check(tensors):
                 "UnsupportedDevice", f"{name} is on {tensor.device}; this engine trains on the CPU: build it there."
             )
         if tensor.dtype not in DTYPE_NAMES or tensor.layout is not torch.strided:
+            is_complex = tensor.dtype.is_complex
+            way_out = " Hold torch.view_as_real() of it, or make it a plain attribute, in no buffer." * is_complex
             raise Refused(
                 "UnsupportedTensor",
-                f"{name} is a {tensor.layout} tensor of {tensor.dtype}: only dense tensors of {_KNOWN} can be held.",
+                f"{name} is a {tensor.layout} tensor of {tensor.dtype}: only dense tensors of {_KNOWN} can be held."
+                + way_out,
             )
     extents = sorted((*extent(tensor), name) for name, tensor in tensors.items() if tensor.numel())
     for (_, end, first), (begin, _, second) in zip(extents, extents[1:]):

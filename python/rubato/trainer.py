@@ -11,9 +11,10 @@ from . import tensors as memory
 from .data import batch_shape
 from .errors import Refused
 from .gradients import Gradients
-from .probe import examine, model_values, serialised
+from .probe import count_numbers, examine, model_values, outcome, require_same, serialised
 from .watch import Watch
 
+_MICRO_BATCHES_OF_A_LOOK = 256
 
 class Trainer:
     def __init__(self, program):
@@ -21,6 +22,7 @@ class Trainer:
         self.training = None
         self.step = 0  # committed
         self._program = program
+        self._looks = _Looks()
         self._extra = None  # (address, bytes)
 
     @property
@@ -33,6 +35,10 @@ class Trainer:
 
     def keep_changes(self):
         """After the loop's body, which may have set a learning rate or fed an average."""
+        self.replica.modules.check()
+        self._keep()
+
+    def _keep(self):
         self.replica.make_plain()
         self.replica.gather(self.step)
         self._write_extra()
@@ -47,11 +53,11 @@ class Trainer:
         self._micro_batch, micro_batches = batch_shape(training, program.data)
         self._seed = training.get("seed", 0)
         steps = training.get("stop", {}).get("steps")
-        found = examine(program, self._seed, self._micro_batch, steps)
+        found = examine(program, self._seed, self._micro_batch, micro_batches, steps)
         self.replica = found.replica
         self._layout, self._optimizer_keys, self._built = found.layout, found.optimizer_keys, found.built
         self._watch = Watch(self.replica, found.rewritten)
-        self._extra_bytes = found.extra_bytes
+        self._extra_bytes, self._extra_numbers = found.extra_bytes, found.extra_numbers
         self._validation_count = self._validation_micro_batches()
         config = getattr(self.state.model, "config", None)
         named = self.replica.names_in_state_dict()
@@ -118,12 +124,14 @@ class Trainer:
                 f"The dataset had {self._samples} samples at the start and has {len(self._program.data)} now: which "
                 "samples a micro-batch has would change. Fix its length for the job.",
             )
+        step, micro = request["step"], request["micro"]
         ahead = [(each["step"], each["micro"], each["ids"]) for each in request["ahead"]]
         self._watch.remember()
-        loss, weight = self._program.compute(
-            self.replica, self._gradients, self._seed, request["step"], request["micro"], request["ids"], ahead
-        )
-        self._watch.check()
+        loss, weight = self._compute_watched(step, micro, request["ids"], ahead)
+        if self._looks.is_due(step + 1):
+            first = outcome(loss, weight, self._gradients)
+            again = outcome(*self._compute_watched(step, micro, request["ids"], ahead), self._gradients)
+            require_same(first, again, f"Micro-batch {micro} of step {step + 1}")
         return {"loss": _json_number(loss), "weight": weight}
 
     def _apply(self, request):
@@ -132,7 +140,8 @@ class Trainer:
             self.replica, self._gradients, self._seed, step, request["factor"], float(request["loss"])
         )
         self.step = step + 1
-        self.keep_changes()
+        self._keep()
+        self.replica.modules.remember()
         return {"learning_rate": rate}
 
     def _validate(self, request):
@@ -144,6 +153,11 @@ class Trainer:
         return {"loss": _json_number(loss)}
 
     # ---- Parts ----
+
+    def _compute_watched(self, step, micro, ids, ahead):
+        result = self._program.compute(self.replica, self._gradients, self._seed, step, micro, ids, ahead)
+        self._watch.check()
+        return result
 
     def _validation_micro_batches(self):
         """Whole micro-batches of the list: samples beyond the last are left out, unless it is shorter than one."""
@@ -170,14 +184,36 @@ class Trainer:
 
     def _write_extra(self):
         address, size = self._extra
-        held = serialised(self.replica.coded(self.step))
-        if len(held) > size:
+        coded = self.replica.coded(self.step)
+        held, count = serialised(coded), count_numbers(coded)
+        if count > self._extra_numbers or len(held) > size:
             raise Refused(
                 "StateChanged",
-                f"The plain values of the state grew to {len(held)} bytes, and {size} are held for them: lists in "
-                "optimizer, scheduler or extra must keep their length.",
+                f"The plain values of the state grew to {count} numbers, {len(held)} bytes, and the workers have room "
+                f"for {self._extra_numbers} and {size}: lists and dictionaries in optimizer, scheduler or extra must "
+                "keep the length that they have after the first step. Make them full in build(), or keep what grows "
+                "outside of State.",
             )
         ctypes.memmove(address, held.ljust(size, b"\0"), size)
+
+
+class _Looks:
+    """Which micro-batches are computed twice: the first ones of steps 1, 2, 4, 8 and so on of this worker, and of n
+    micro-batches no more than 1 + n / 256.
+    """
+
+    def __init__(self):
+        self._computed = self._taken = self._next = 0
+
+    def is_due(self, number):
+        """Is told of each micro-batch, with the number of its step."""
+        self._computed += 1
+        if number < self._next:
+            return False
+        self._next = 1 << number.bit_length()
+        is_due = self._taken * _MICRO_BATCHES_OF_A_LOOK <= self._computed
+        self._taken += is_due
+        return is_due
 
 
 def _json_number(value):

@@ -9,10 +9,12 @@
 //
 // with C_t the GPUs of type t that jobs hold or that are free; L_l what the jobs of a queue may
 // have together by one of its limits (and at least what they hold), q_jt the prices of the limits
-// that count a GPU of type t of job j; and n <= C_t and those limits. It leaves out the shape of
-// nodes and what the policy keeps back for later, so it holds for every plan that keeps them, too.
-// Prices make it tight; no prices make it wrong. certify() looks for good ones; check() is given
-// them, and shares no code with policies, sessions and the search.
+// that count a GPU of type t of job j; and n <= C_t and those limits. For a job that mixes types,
+// or holds several, each of its GPUs costs what the cheapest does, and n is bounded by all types
+// together. The bound leaves out the shape of nodes and what the policy keeps back for later, so it
+// holds for every plan that keeps them, too. Prices make it tight; no prices make it wrong.
+// certify() looks for good ones; check() is given them, and shares no code with policies, sessions
+// and the search; but the values are the policy's own, and whether the plan fits is not looked at.
 #pragma once
 
 #include "scheduler/model/value_table.h"

@@ -180,10 +180,22 @@ Gpus limit_of(const QueueLimits& limits, const Job& job, const std::string& type
   return std::max(limit, effective_gpus(job));
 }
 
+// Whether it mixes types, or holds several, which it may keep though it does not mix them any more.
+bool may_have_several_types(const Job& job) {
+  const Held* first = nullptr;
+  for (const Held& pod : job.held) {
+    if (pod.lost || pod.leaving) continue;
+    if (first == nullptr) first = &pod;
+    if (pod.gpu_type != first->gpu_type) return true;
+  }
+  return job.mix;
+}
+
 std::int64_t surplus_of(const Problem& problem, const QueueLimits& limits, const Job& job,
                         const JobValues& values, const Prices& prices, const ByType& capacity) {
-  std::optional<std::int64_t> cheapest;  // of a job that mixes types: it may hold any of them
-  if (job.mix)
+  const bool spans_types = may_have_several_types(job);
+  std::optional<std::int64_t> cheapest;  // whichever of them it has
+  if (spans_types)
     for (const auto& [type, gpus] : capacity) {
       const std::int64_t price = price_of(limits, prices, job, type);
       cheapest = cheapest ? std::min(*cheapest, price) : price;
@@ -193,11 +205,11 @@ std::int64_t surplus_of(const Problem& problem, const QueueLimits& limits, const
     const std::string& type = problem.name(one.type);
     const auto there = capacity.find(type);
     const Gpus of_type = there == capacity.end() ? 0 : there->second;
-    const Gpus limit = limit_of(limits, job, job.mix ? "*" : type);
-    most = std::max(most, job.mix ? surplus_of(values.of(one), cheapest.value_or(0),
-                                               std::min(sum_of(capacity), limit))
-                                  : surplus_of(values.of(one), price_of(limits, prices, job, type),
-                                               std::min(of_type, limit)));
+    const Gpus limit = limit_of(limits, job, spans_types ? "*" : type);
+    const std::int64_t price =
+        spans_types ? cheapest.value_or(0) : price_of(limits, prices, job, type);
+    const Gpus all = spans_types ? sum_of(capacity) : of_type;
+    most = std::max(most, surplus_of(values.of(one), price, std::min(all, limit)));
   }
   return most;
 }

@@ -17,9 +17,12 @@ namespace {
 
 constexpr double kMostValue = 1e6;
 constexpr double kLeastValue = 1e-3;  // so that a job without GPUs has a finite score (artifact)
-// Sizes scored by the search, all jobs and generations together: what bounds its time where there
-// are very many jobs.
-constexpr std::int64_t kScoredMost = 200'000'000;
+// What the search may cost, all generations together, in jobs that are scored or nodes that are
+// looked at: what bounds its time where there are very many of them, or of sizes.
+constexpr std::int64_t kWorkMost = 200'000'000;
+constexpr std::int64_t kTriedSizes = 1'000'000;  // tried, of all jobs together, about
+constexpr Gpus kDoublingLeast = 32;
+constexpr Gpus kDoublingMost = 1024;
 
 // All of one type.
 struct Part {
@@ -115,6 +118,7 @@ class SizesOf {
         part_(part),
         type_(type),
         quota_(problem),
+        each_(std::clamp(kTriedSizes / std::ssize(part.jobs), kDoublingLeast, kDoublingMost)),
         fairness_(p),
         restart_s_(restart_s) {}
 
@@ -128,9 +132,10 @@ class SizesOf {
     const double at_fair = goodput.at(fair, nodes_for(part_, fair));
     const double restart = restart_factor(job);
     ScoredSizes sizes{{0, job.weight * score_of(0, fairness_)}};
-    const Gpus most = std::min({job.max, std::max(goodput.most(), now), most_of(j)});
+    const Gpus bound = std::min({job.max, std::max(goodput.most(), now), most_of(j)});
+    const Gpus most = size_at_most(job, bound).value_or(0);
     for (auto size = size_at_least(job, job.min); size && *size <= most;
-         size = size_at_least(job, *size + 1)) {
+         size = size_at_least(job, after(*size, now, most))) {
       const auto add = [&](std::int64_t nodes, bool stays) {
         const double ratio = at_fair > 0 ? goodput.at(*size, nodes) / at_fair : 0;
         const double value = ratio < kMostValue ? ratio : kMostValue;  // also of what is no number
@@ -146,6 +151,15 @@ class SizesOf {
   }
 
  private:
+  // All sizes up to twice `each_`, and beyond these so many in each doubling; not past what it has,
+  // nor past the most.
+  Gpus after(Gpus size, Gpus now, Gpus most) const {
+    Gpus next = size + std::max<Gpus>(size / each_, 1);
+    for (const Gpus one : {now, most})
+      if (one > size) next = std::min(next, one);
+    return next;
+  }
+
   // The least size that is not below an equal share; its largest, if that is below.
   Gpus fair_share(const Job& job) const {
     const Gpus equal = std::max<Gpus>(part_.gpus / std::ssize(part_.jobs), 1);
@@ -168,6 +182,7 @@ class SizesOf {
   const Part& part_;
   TypeIndex type_;
   QuotaBook quota_;
+  Gpus each_;
   double fairness_;
   double restart_s_;
 };
@@ -177,6 +192,22 @@ std::size_t choice_of(const ScoredSizes& sizes, Gpus gpus) {
   const auto found = std::find_if(sizes.rbegin(), sizes.rend(),
                                   [&](const ScoredSize& one) { return one.gpus == gpus; });
   return found == sizes.rend() ? 0 : static_cast<std::size_t>(sizes.rend() - found - 1);
+}
+
+// What one choice of sizes costs to make, to place and to score. More sizes than most jobs have
+// count for the steps down them, more kinds of nodes than most clusters have for keeping these in
+// order.
+std::int64_t work_of(const SizedJobs& jobs) {
+  constexpr std::int64_t kSizesFree = 64;
+  constexpr std::int64_t kStepsOfOne = 16;
+  constexpr std::int64_t kKindsOfOne = 1024;
+  std::int64_t steps = 0;
+  for (const ScoredSizes& sizes : jobs.sizes)
+    steps += std::max<std::int64_t>(std::ssize(sizes) - kSizesFree, 0);
+  const Gpus largest = jobs.nodes.empty() ? 0 : *std::ranges::max_element(jobs.nodes);
+  const std::int64_t kinds = std::min<std::int64_t>(std::ssize(jobs.nodes), largest);
+  return (std::ssize(jobs.sizes) + std::ssize(jobs.nodes)) * (1 + kinds / kKindsOfOne) +
+         steps / kStepsOfOne;
 }
 
 // The part's jobs get their sizes, and their places where the search says them.
@@ -191,11 +222,10 @@ void share_out(const Problem& problem, const Part& part, TypeIndex type,
     jobs.sizes.push_back(scored.of(i));
     now.push_back(choice_of(jobs.sizes.back(), effective_gpus(problem.job(part.jobs[i]))));
   }
-  const std::int64_t a_generation =
-      (std::ssize(part.jobs) + std::ssize(part.nodes)) * static_cast<std::int64_t>(kPopulation);
+  const std::int64_t a_generation = work_of(jobs) * static_cast<std::int64_t>(kPopulation);
   const auto time = static_cast<std::uint64_t>(problem.state().now_ms);
   const GeneticOptions options{.generations = static_cast<int>(std::min<std::int64_t>(
-                                   settings.generations, kScoredMost / a_generation)),
+                                   settings.generations, kWorkMost / a_generation)),
                                .seed = mix64(time + mix64(settings.seed)) + type.value};
   const ChosenSizes chosen = genetic_sizes(jobs, now, options);
   const auto places = place_all(jobs, chosen);

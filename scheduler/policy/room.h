@@ -48,8 +48,10 @@ class RoomByType {
   RoomByType(const Problem& problem, Table<NodeIndex, Resources> on_nodes)
       : problem_(problem), on_nodes_(std::move(on_nodes)) {}
 
-  // On nodes that admit it.
-  Gpus most(JobIndex j, TypeIndex type) { return gpus_of(of_group(j), type); }
+  // On nodes that admit it; nothing where its queue has its cells, and none of this type.
+  Gpus most(JobIndex j, TypeIndex type) {
+    return has_cells(j, type) ? gpus_of(of_group(j), type) : 0;
+  }
   // … of its best type, or of all together where it mixes them.
   Gpus most(JobIndex j) { return of_group(j).most(); }
   // On nodes that admit it, once the pods of another job have left that are not leaving yet, where
@@ -102,6 +104,12 @@ class RoomByType {
       capacity.add(problem_.confines(job, n), problem_.type_of(n),
                    on_nodes_[n].copies_of(job.per_pod) * job.per_pod.gpus);
     return capacity;
+  }
+  bool has_cells(JobIndex j, TypeIndex type) const {
+    const Queue* queue = problem_.queue(problem_.queue_of(j));
+    return queue == nullptr || queue->borrowing || queue->cells.empty() ||
+           std::ranges::find(queue->cells, problem_.name(type), &CellQuota::gpu_type) !=
+               queue->cells.end();
   }
   static Gpus gpus_of(const Capacity& capacity, TypeIndex type) {
     const auto& types = capacity.by_type();

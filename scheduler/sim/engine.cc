@@ -18,7 +18,7 @@ namespace {
 
 constexpr TimeMs kNever = std::numeric_limits<TimeMs>::max();
 constexpr int kRoundsPerInstant = 1000;
-constexpr std::int64_t kRoundsPerReport = 256;
+constexpr std::int64_t kRoundsPerReport = 16;
 constexpr std::int64_t kRoundsWithoutProgress = 100'000;
 constexpr std::int64_t kQuantaPerUnit = 1'000'000'000;
 
@@ -88,7 +88,7 @@ Status Engine::check_jobs() const {
   for (const TraceJob& job : trace_) {
     const auto bad = [&](const std::string& why) {
       const std::string where = job.line > 0 ? fmt::format("line {}: ", job.line) : "";
-      return Error(Code::kInvalid, fmt::format("{}job {}: {}", where, job.id, why));
+      return Error(Code::kInvalid, fmt::format("{}job {}: {}", where, readable(job.id), why));
     };
     if (!known.emplace(job.id, true).second) return bad("there are two of this id");
     if (job.submit_ms < 0) return bad("is submitted before the trace begins");
@@ -129,17 +129,23 @@ void Engine::refuse_what_never_fits() {
   const Cells cells(problem);
   std::erase_if(trace_, [&](const TraceJob& job) {
     const QueueIndex queue = problem.queue_named(job.queue);
+    Gpus of_nodes = 0;
     Gpus most = 0;
-    for (const auto& [type, gpus] : job.one_node ? of_node : by_type)
-      if (job.may_use(type))
-        most = std::max(most, std::min(gpus, quota.most(queue, problem.type_named(type))));
+    for (const auto& [type, gpus] : job.one_node ? of_node : by_type) {
+      if (!job.may_use(type)) continue;
+      of_nodes = std::max(of_nodes, gpus);
+      most = std::max(most, std::min(gpus, quota.most(queue, problem.type_named(type))));
+    }
     if (is_confined_to_cells(*problem.queue(queue))) most = std::min(most, cells.most_of(queue));
     // By its request for every policy, so that all of them run the same jobs.
     if (job.request <= most) return false;
     result_.refused.push_back(
         {job.id,
-         fmt::format("asks for {}{}; the most of one type that it can use is {}",
-                     counted(job.request, "GPU"), job.one_node ? " on one node" : "", most)});
+         fmt::format("asks for {}{}; the most of one type that {} is {}",
+                     counted(job.request, "GPU"), job.one_node ? " on one node" : "",
+                     job.request > of_nodes ? "it can use"
+                                            : fmt::format("queue \"{}\" lets it have", job.queue),
+                     std::min(most, of_nodes))});
     return true;
   });
 }
@@ -155,8 +161,11 @@ Result<SimResult> Engine::run() {
     const double scale = quanta_per_unit(job, types_);
     runs_[i].quanta_per_unit = scale;
     runs_[i].total = runs_[i].left = std::max<std::int64_t>(std::llround(job.work * scale), 1);
-    result_.jobs[i] = {
-        .id = job.id, .queue = job.queue, .submit_ms = job.submit_ms, .request = job.request};
+    result_.jobs[i] = {.id = job.id,
+                       .queue = job.queue,
+                       .submit_ms = job.submit_ms,
+                       .deadline_ms = job.deadline_ms,
+                       .request = job.request};
     if (job.training) {
       const Application& application = *job.training->application;
       StepTimes& steps = steps_.try_emplace(&application, application).first->second;

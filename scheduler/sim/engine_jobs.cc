@@ -1,4 +1,5 @@
 // What happens to a job: it gets and loses pods, starts, stalls, trains, ends.
+#include "common/words.h"
 #include "scheduler/sim/engine.h"
 #include "scheduler/sim/results.h"
 
@@ -292,7 +293,7 @@ Status Engine::finish(std::size_t index) {
         fmt::format("policy {} at {} ms: job {} has trained for {:g} s and is not done, so "
                     "slow is it with what it has of data, CPU, memory, network and shared "
                     "GPUs; longer cannot be played",
-                    about_.name, now_, trace_[index].id, kJobSecondsMost));
+                    about_.name, now_, readable(trace_[index].id), kJobSecondsMost));
   JobResult& result = result_.jobs[index];
   result.finish_ms = now_;
   const double jobs_beside =

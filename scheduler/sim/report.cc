@@ -35,7 +35,7 @@ struct Line {
 
 std::string escaped(const std::string& text) {
   std::string out;
-  for (const char c : text) {
+  for (const char c : readable(text)) {
     if (c == '<')
       out += "&lt;";
     else if (c == '>')
@@ -174,18 +174,24 @@ std::string legend(const std::vector<Line>& lines) {
 }
 
 std::string table_of(const std::vector<Summary>& runs) {
+  const bool has_deadlines =
+      std::ranges::any_of(runs, [](const Summary& run) { return run.deadlines > 0; });
   std::string html =
       "<table><tr><th>policy<th>cost<th>knows<th>JCT mean, s<th>p50, s<th>p99, s<th>makespan, h"
       "<th>GPU hours<th>used<th>trained<th>worst &rho;<th>&rho; &gt; 1.05<th>restarts<th>rescales"
-      "<th>decision p99, &micro;s<th>unfinished<th>left out</tr>\n";
-  for (const Summary& run : runs)
+      "<th>decision p99, &micro;s<th>unfinished<th>left out";
+  html += has_deadlines ? "<th>on time</tr>\n" : "</tr>\n";
+  for (const Summary& run : runs) {
     html += fmt::format(
         "<tr><td>{}<td>{}<td>{}<td>{:.1f}<td>{:.1f}<td>{:.1f}<td>{:.2f}<td>{:.1f}<td>{:.1f} "
-        "%<td>{:.1f} %<td>{:.2f}<td>{:.1f} %<td>{}<td>{}<td>{:.0f}<td>{}<td>{}</tr>\n",
+        "%<td>{:.1f} %<td>{:.2f}<td>{:.1f} %<td>{}<td>{}<td>{:.0f}<td>{}<td>{}",
         escaped(run.policy), escaped(run.costs), escaped(run.knows), run.jct_mean_s, run.jct_p50_s,
         run.jct_p99_s, run.makespan_s / 3600, run.gpu_hours, run.utilisation * 100,
         run.training_share * 100, run.rho_worst, run.rho_above_share * 100, run.restarts,
         run.rescales, run.decision_p99_us, run.unfinished, run.refused);
+    if (has_deadlines) html += fmt::format("<td>{} of {}", run.deadlines_met, run.deadlines);
+    html += "</tr>\n";
+  }
   return html + "</table>\n";
 }
 
@@ -193,7 +199,7 @@ std::string table_of(const std::vector<Summary>& runs) {
 std::string left_out(const SimResult& result) {
   if (result.refused.empty()) return "";
   std::string html = fmt::format(
-      "<details><summary>left out: {}, which this cluster could never hold</summary>\n<ul>\n",
+      "<details><summary>left out: {}, which could never have their GPUs</summary>\n<ul>\n",
       counted_of(result.refused.size(), result.refused.size() + result.jobs.size(), "job"));
   for (std::size_t i = 0; i < std::min(kLeftOutNamed, result.refused.size()); ++i)
     html += fmt::format("<li>{}: {}</li>\n", escaped(result.refused[i].id),

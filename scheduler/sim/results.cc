@@ -69,6 +69,8 @@ Summary summarise(const SimResult& result) {
     sum.restarts += job.restarts;
     sum.rescales += job.rescales;
     sum.preemptions += job.preemptions;
+    if (job.deadline_ms) ++sum.deadlines;
+    if (job.is_on_time()) ++sum.deadlines_met;
     QueueShare& queue = sum.queues[job.queue];
     queue.gpu_ms += job.gpu_ms;
     if (job.finish_ms < 0) {
@@ -107,20 +109,28 @@ Summary summarise(const SimResult& result) {
 }
 
 std::string to_csv(const SimResult& result) {
+  const bool has_deadlines = std::ranges::any_of(
+      result.jobs, [](const JobResult& job) { return job.deadline_ms.has_value(); });
   std::string text =
       "id,queue,gpus,submit_s,start_s,finish_s,jct_s,gpu_s,training_gpu_s,alone_s,rho,restarts,"
-      "rescales,preemptions\n";
+      "rescales,preemptions";
+  text += has_deadlines ? ",deadline_s,on_time\n" : "\n";
   const auto time = [](TimeMs ms) {
     return ms < 0 ? std::string() : fmt::format("{:.3f}", seconds(ms));
   };
   for (const JobResult& job : result.jobs) {
     const bool done = job.finish_ms >= 0;
-    text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{}\n", csv_cell(job.id),
+    text += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{}", csv_cell(job.id),
                         csv_cell(job.queue), job.request, time(job.submit_ms), time(job.start_ms),
                         time(job.finish_ms), done ? time(job.jct_ms()) : "", time(job.gpu_ms),
                         time(job.training_gpu_ms), done ? time(job.alone_ms) : "",
                         done ? fmt::format("{:.4f}", job.rho()) : "", job.restarts, job.rescales,
                         job.preemptions);
+    if (job.deadline_ms)
+      text += fmt::format(",{},{}", time(*job.deadline_ms), job.is_on_time() ? 1 : 0);
+    else if (has_deadlines)
+      text += ",,";
+    text += '\n';
   }
   return text;
 }
@@ -134,32 +144,37 @@ std::string to_json(const SimCluster& cluster, const std::vector<Summary>& runs)
                                             {"gpuHours", seconds(queue.gpu_ms) / 3600.0},
                                             {"share", queue.share},
                                             {"jctMeanSeconds", queue.jct_mean_s}}));
-    list.push_back(json::Value::object({{"policy", run.policy},
-                                        {"costs", run.costs},
-                                        {"knows", run.knows},
-                                        {"finished", run.finished},
-                                        {"unfinished", run.unfinished},
-                                        {"refused", run.refused},
-                                        {"jctMeanSeconds", run.jct_mean_s},
-                                        {"jctP50Seconds", run.jct_p50_s},
-                                        {"jctP99Seconds", run.jct_p99_s},
-                                        {"waitMeanSeconds", run.wait_mean_s},
-                                        {"makespanSeconds", run.makespan_s},
-                                        {"gpuHours", run.gpu_hours},
-                                        {"utilisation", run.utilisation},
-                                        {"trainingShare", run.training_share},
-                                        {"rhoWorst", run.rho_worst},
-                                        {"rhoAboveShare", run.rho_above_share},
-                                        {"restarts", run.restarts},
-                                        {"rescales", run.rescales},
-                                        {"preemptions", run.preemptions},
-                                        {"rounds", run.rounds},
-                                        {"jobRounds", run.job_rounds},
-                                        {"decisionP50Micros", run.decision_p50_us},
-                                        {"decisionP99Micros", run.decision_p99_us},
-                                        {"decisionWorstMicros", run.decision_worst_us},
-                                        {"decisionTotalSeconds", run.decision_total_s},
-                                        {"queues", std::move(queues)}}));
+    auto one = json::Value::object({{"policy", run.policy},
+                                    {"costs", run.costs},
+                                    {"knows", run.knows},
+                                    {"finished", run.finished},
+                                    {"unfinished", run.unfinished},
+                                    {"refused", run.refused},
+                                    {"jctMeanSeconds", run.jct_mean_s},
+                                    {"jctP50Seconds", run.jct_p50_s},
+                                    {"jctP99Seconds", run.jct_p99_s},
+                                    {"waitMeanSeconds", run.wait_mean_s},
+                                    {"makespanSeconds", run.makespan_s},
+                                    {"gpuHours", run.gpu_hours},
+                                    {"utilisation", run.utilisation},
+                                    {"trainingShare", run.training_share},
+                                    {"rhoWorst", run.rho_worst},
+                                    {"rhoAboveShare", run.rho_above_share},
+                                    {"restarts", run.restarts},
+                                    {"rescales", run.rescales},
+                                    {"preemptions", run.preemptions},
+                                    {"rounds", run.rounds},
+                                    {"jobRounds", run.job_rounds},
+                                    {"decisionP50Micros", run.decision_p50_us},
+                                    {"decisionP99Micros", run.decision_p99_us},
+                                    {"decisionWorstMicros", run.decision_worst_us},
+                                    {"decisionTotalSeconds", run.decision_total_s},
+                                    {"queues", std::move(queues)}});
+    if (run.deadlines > 0) {
+      one.set("deadlines", run.deadlines);
+      one.set("deadlinesMet", run.deadlines_met);
+    }
+    list.push_back(std::move(one));
   }
   return json::dump(json::Value::object({{"cluster", to_text(cluster)},
                                          {"gpus", cluster.gpus()},

@@ -29,6 +29,8 @@ struct Summary {
   std::int64_t finished = 0;
   std::int64_t unfinished = 0;
   std::int64_t refused = 0;
+  std::int64_t deadlines = 0;  // jobs that have one, and of these those that met it
+  std::int64_t deadlines_met = 0;
   // Seconds, over finished jobs. A percentile is the value at index floor(p · n) of the sorted
   // ones.
   double jct_mean_s = 0;
@@ -59,10 +61,10 @@ Summary summarise(const SimResult& result);
 
 // A line per job: id,queue,gpus,submit_s,start_s,finish_s,jct_s,gpu_s,training_gpu_s,alone_s,rho,
 // restarts,rescales,preemptions. Empty where there is no such time; names are in quotes where they
-// must be (csv_cell).
+// must be (csv_cell). Where any job has a deadline, also deadline_s,on_time (1 or 0; empty: none).
 std::string to_csv(const SimResult& result);
-// One object with an array "runs"; names as in Summary, camelCase. The format is in
-// docs/simulate.md.
+// One object with an array "runs"; names as in Summary, camelCase; deadlines where there are
+// any. The format is in docs/simulate.md.
 std::string to_json(const SimCluster& cluster, const std::vector<Summary>& runs);
 
 }  // namespace rubato::sched::sim

@@ -73,7 +73,10 @@ Result<std::unique_ptr<Scheduler>> scheduler_of_words(const std::string& words) 
     if (read.ec != std::errc() || read.ptr != end)
       return Error(Code::kInvalid,
                    fmt::format("policy \"{}\": expected NAME:PARAMETER=NUMBER:…", words));
-    parameters[std::string(part.substr(0, equals))] = value;
+    const std::string name(part.substr(0, equals));
+    if (!parameters.emplace(name, value).second)
+      return Error(Code::kInvalid,
+                   fmt::format("policy \"{}\": {} stands twice; expected once", words, name));
   }
   return make_scheduler(words, words.substr(0, end_of_name), parameters);
 }

@@ -28,6 +28,7 @@ struct JobResult {
   TimeMs submit_ms = 0;
   TimeMs start_ms = -1;   // GPUs given for the first time; -1: never
   TimeMs finish_ms = -1;  // -1: not finished
+  std::optional<TimeMs> deadline_ms = {};
   Gpus request = 0;
   GpuMs gpu_ms = 0;           // held
   GpuMs training_gpu_ms = 0;  // of these, in which it trained
@@ -36,6 +37,7 @@ struct JobResult {
   std::int64_t restarts = 0;  // starts after the first
   std::int64_t rescales = 0;
   TimeMs jct_ms() const { return finish_ms - submit_ms; }
+  bool is_on_time() const { return deadline_ms && finish_ms >= 0 && finish_ms <= *deadline_ms; }
   double rho() const {
     return alone_ms > 0 ? static_cast<double>(jct_ms()) / static_cast<double>(alone_ms) : 0;
   }
@@ -61,7 +63,7 @@ struct SimResult {
   bool profiled = false;  // SimOptions
   SimCluster cluster;
   std::vector<JobResult> jobs;   // as in the trace, without those refused
-  std::vector<Refused> refused;  // no node of the cluster could ever hold them
+  std::vector<Refused> refused;  // nodes, or their queue, never have so many GPUs for them
   std::vector<Sample> samples;   // in time
   TimeMs freed_ms = 0;           // when GPUs last came free
   std::int64_t rounds = 0;
@@ -108,7 +110,7 @@ struct SimOptions {
   std::function<std::int64_t()> stopwatch_ns;  // reads a clock; may be empty
   // Told before a plan is applied.
   std::function<void(TimeMs now, const Plan& plan)> on_plan;
-  // Jobs finished; false ends the simulation with kCancelled. Asked every 256 rounds.
+  // Jobs finished; false ends the simulation with kCancelled. Asked every 16 rounds.
   std::function<bool(std::size_t finished, std::size_t of, TimeMs now)> on_progress;
 };
 

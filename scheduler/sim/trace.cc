@@ -10,7 +10,7 @@
 namespace rubato::sched::sim {
 namespace {
 
-constexpr std::int64_t kNodesMax = 1'000'000;
+constexpr std::int64_t kNodesMax = 100'000;  // of a cluster, as in a snapshot
 constexpr Gpus kGpusPerNodeMax = 1024;
 constexpr double kDistanceMax = 1000;
 
@@ -139,9 +139,13 @@ std::map<std::string, Gpus> SimCluster::largest_node_by_type() const {
 
 Result<SimCluster> parse_cluster(std::string_view text) {
   SimCluster cluster;
+  std::int64_t nodes = 0;
   while (true) {
     const std::size_t comma = text.find(',');
     TRY(NodeGroup group, parse_group(text.substr(0, comma)));
+    nodes += group.nodes;
+    if (nodes > kNodesMax)
+      return Error(Code::kInvalid, fmt::format("expected at most {} nodes in all", kNodesMax));
     cluster.groups.push_back(std::move(group));
     if (comma == std::string_view::npos) return cluster;
     text.remove_prefix(comma + 1);

@@ -1,5 +1,7 @@
 #include "scheduler/snapshot/json_cursor.h"
 
+#include "common/words.h"
+
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -29,7 +31,7 @@ std::string Path::to_text() const {
   if (index >= 0) return text + fmt::format("[{}]", index);
   if (name.empty()) return text;
   if (!text.empty()) text += '.';
-  return text.append(name.substr(0, kShownBytes));
+  return text + readable(utf8_prefix(name, kShownBytes));
 }
 
 void Trouble::note(const Path& path, const std::string& found, const std::string& expected) {

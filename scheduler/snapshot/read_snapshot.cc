@@ -37,6 +37,7 @@ class Reader {
     const Path root;
     JsonCursor top(document, root, trouble_);
     top.whole("version", kSnapshotVersion, kSnapshotVersion);
+    snapshot_.policy.policy = kDefaultPolicy;
     top.object("policy", false, [this](JsonCursor& c) { read_policy(c); });
     snapshot_.state.now_ms = top.whole("nowMs", 0, kWholeMost, 0);
     read_levels(top);
@@ -51,6 +52,7 @@ class Reader {
     check_listed(document["jobs"], {&root, "jobs"});
     top.each("jobs", kJobsMost, true, [this](const auto& v, const Path& p) { read_job(v, p); });
     check_guests(snapshot_.state, {&root, "jobs"}, trouble_);
+    check_free(snapshot_.state, {&root, "nodes"}, trouble_);
     top.end();
     if (trouble_.error) return *trouble_.error;
     return std::move(snapshot_);
@@ -61,7 +63,7 @@ class Reader {
 
   void read_policy(JsonCursor& c) {
     PolicyConfig& policy = snapshot_.policy;
-    policy.policy = c.text("name", 1, kIdBytes, kDefaultPolicy);
+    policy.policy = c.text("name", 1, kIdBytes, policy.policy);
     if (const json::Value* parameters = c.member("parameters"))
       policy.parameters = numbers(*parameters, c.path("parameters"));
     const auto made = make_policy(policy.policy, policy.parameters);
@@ -123,7 +125,7 @@ class Reader {
     JsonCursor c(value, path, trouble_);
     Node node;
     node.id = new_name(c, "id", nodes_);
-    node.gpu_type = gpu_type(c, {});
+    node.gpu_type = gpu_type(c, {}, 1);
     node.gpus_total = c.whole("gpus", 0, kGpusMost);
     if (node.gpus_total > kGpusMost - gpus_total_)
       trouble_.note(c.path("gpus"), fmt::format("{} more", node.gpus_total),
@@ -334,7 +336,7 @@ class Reader {
     if (!held.leaving && !held.lost && !nodes_.contains(held.node))
       trouble_.note(c.path("node"), shown(held.node),
                     "the id of one of the nodes, for the pod is neither lost nor leaving");
-    held.gpu_type = gpu_type(c, "");
+    held.gpu_type = held.stays() ? gpu_type(c, {}, 1) : gpu_type(c, "");
     held.gpus = c.whole("gpus", 1, kGpusMost);
     held.cell = c.text("cell", 0, kIdBytes, "");
     c.end();
@@ -342,8 +344,8 @@ class Reader {
   }
 
   // "*" stands for all types together, in quotas.
-  std::string gpu_type(JsonCursor& c, std::optional<std::string> fallback) {
-    std::string type = c.text("gpuType", 0, kIdBytes, std::move(fallback));
+  std::string gpu_type(JsonCursor& c, std::optional<std::string> fallback, std::size_t from = 0) {
+    std::string type = c.text("gpuType", from, kIdBytes, std::move(fallback));
     if (type == "*") trouble_.note(c.path("gpuType"), shown(type), "the name of a GPU type");
     return type;
   }

@@ -2,6 +2,7 @@
 
 #include "scheduler/snapshot/snapshot.h"
 
+#include <algorithm>
 #include <map>
 #include <string_view>
 #include <unordered_map>
@@ -49,6 +50,28 @@ void check_guests(const ClusterState& state, const Path& jobs, Trouble& trouble)
       if (held.stays() && --room[{guest.guest_of, held.node}] < 0)
         return trouble.note(at, "with other guests more pods on " + shown(held.node),
                             "at most as many as its host has there");
+  }
+}
+
+void check_free(const ClusterState& state, const Path& nodes, Trouble& trouble) {
+  if (trouble.error) return;
+  std::unordered_map<std::string_view, Gpus> held;
+  for (const Job& job : state.jobs) {
+    if (!job.guest_of.empty()) continue;
+    for (const Held& pod : job.held)
+      if (pod.stays()) held[pod.node] += pod.gpus;
+  }
+  for (std::size_t i = 0; i < state.nodes.size(); ++i) {
+    const Node& node = state.nodes[i];
+    const auto taken = held.find(node.id);
+    if (taken == held.end()) continue;
+    const Gpus most = std::max<Gpus>(node.gpus_total - taken->second, 0);
+    if (node.free.gpus <= most) continue;
+    const Path of_node{&nodes, {}, static_cast<std::int64_t>(i)};
+    const Path free{&of_node, "free"};
+    return trouble.note({&free, "gpus"}, fmt::format("{}", node.free.gpus),
+                        fmt::format("at most {}, for pods of jobs hold {} of its {}", most,
+                                    taken->second, node.gpus_total));
   }
 }
 

@@ -22,4 +22,8 @@ class HeldSums {
 // Each guest is on GPUs of its host that no other guest is on. `jobs`: the path of their list.
 void check_guests(const ClusterState& state, const Path& jobs, Trouble& trouble);
 
+// What pods hold that stay is not free. They may hold more than a node has, which has lost GPUs
+// since, and be of another type than the node now says. `nodes`: the path of their list.
+void check_free(const ClusterState& state, const Path& nodes, Trouble& trouble);
+
 }  // namespace rubato::sched

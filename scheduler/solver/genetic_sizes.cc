@@ -11,6 +11,47 @@ namespace {
 
 constexpr std::size_t kNoNode = static_cast<std::size_t>(-1);
 
+// Lists of nodes by what they have left: the last one put there is the first. How large a node is
+// costs nothing, only how many different rooms there are.
+class Rooms {
+ public:
+  struct List {
+    Gpus room = 0;
+    std::size_t first = kNoNode;
+  };
+  using Lists = std::vector<List>;
+
+  Rooms() { lists_.reserve(kUsual); }
+
+  // None: end().
+  Lists::iterator at_least(Gpus room) {
+    return std::ranges::lower_bound(lists_, room, {}, &List::room);
+  }
+  Lists::iterator end() { return lists_.end(); }
+  // The last one with at most so much; none: end().
+  Lists::iterator at_most(Gpus room) {
+    const auto above = std::ranges::upper_bound(lists_, room, {}, &List::room);
+    return above == lists_.begin() ? lists_.end() : above - 1;
+  }
+  Gpus largest() const { return lists_.empty() ? 0 : lists_.back().room; }
+
+  void push(std::size_t node, Gpus room, std::vector<std::size_t>& next) {
+    auto at = at_least(room);
+    if (at == lists_.end() || at->room != room) at = lists_.insert(at, List{.room = room});
+    next[node] = std::exchange(at->first, node);
+  }
+  std::size_t pop(Lists::iterator at, const std::vector<std::size_t>& next) {
+    const std::size_t node = std::exchange(at->first, next[at->first]);
+    if (at->first == kNoNode) lists_.erase(at);
+    return node;
+  }
+
+ private:
+  static constexpr std::size_t kUsual = 9;  // of nodes of 8 GPUs
+
+  Lists lists_;  // by room; none is empty
+};
+
 // Nodes by what they have left, and by who is on them.
 class Bins {
  public:
@@ -18,31 +59,33 @@ class Bins {
       : most_(totals.empty() ? 0 : std::max<Gpus>(*std::ranges::max_element(totals), 0)),
         left_(std::move(left)),
         next_(totals.size(), kNoNode) {
-    for (auto& heads : heads_) heads.assign(static_cast<std::size_t>(most_) + 1, kNoNode);
     for (std::size_t n = totals.size(); n-- > 0;)
       push(left_[n] == totals[n] ? kEmpty : spanned[n] != 0 ? kSpanned : kShared, n);
   }
 
-  Gpus most() const { return most_; }
-
   // Empty: nothing is taken.
   NodePlaces take(Gpus gpus) { return gpus > most_ ? take_nodes(gpus) : take_one(gpus); }
+
+  // So many GPUs surely find no place.
+  bool is_full_for(Gpus gpus) const {
+    const Gpus of_one =
+        std::max({rooms_[kEmpty].largest(), rooms_[kShared].largest(), rooms_[kSpanned].largest()});
+    return gpus > (gpus > most_ ? of_empty_ + rooms_[kShared].largest() : of_one);
+  }
 
  private:
   enum Who : std::size_t { kEmpty, kShared, kSpanned };  // kSpanned: also by a job of several nodes
 
-  std::size_t& head(Who who, Gpus room) { return heads_[who][static_cast<std::size_t>(room)]; }
-
   void push(Who who, std::size_t node) {
     if (left_[node] <= 0) return;
-    next_[node] = head(who, left_[node]);
-    head(who, left_[node]) = node;
+    if (who == kEmpty) of_empty_ += left_[node];
+    rooms_[who].push(node, left_[node], next_);
   }
 
   // Nobody's any more, until it is pushed again.
-  std::size_t pop(Who who, Gpus room) {
-    const std::size_t node = head(who, room);
-    head(who, room) = next_[node];
+  std::size_t pop(Who who, Rooms::Lists::iterator at) {
+    const std::size_t node = rooms_[who].pop(at, next_);
+    if (who == kEmpty) of_empty_ -= left_[node];
     return node;
   }
 
@@ -53,30 +96,33 @@ class Bins {
   }
 
   NodePlaces take_one(Gpus gpus) {
-    for (Gpus room = gpus; room <= most_; ++room) {
-      for (const Who who : {kSpanned, kShared})
-        if (head(who, room) != kNoNode) return give(pop(who, room), gpus, who);
-    }
-    for (Gpus room = gpus; room <= most_; ++room)
-      if (head(kEmpty, room) != kNoNode) return give(pop(kEmpty, room), gpus, kShared);
+    const auto spanned = rooms_[kSpanned].at_least(gpus);
+    const auto shared = rooms_[kShared].at_least(gpus);
+    const bool is_spanned = spanned != rooms_[kSpanned].end() &&
+                            (shared == rooms_[kShared].end() || spanned->room <= shared->room);
+    if (is_spanned) return give(pop(kSpanned, spanned), gpus, kSpanned);
+    if (shared != rooms_[kShared].end()) return give(pop(kShared, shared), gpus, kShared);
+    const auto empty = rooms_[kEmpty].at_least(gpus);
+    if (empty != rooms_[kEmpty].end()) return give(pop(kEmpty, empty), gpus, kShared);
     return {};
   }
 
   // Of the smallest node that has so many and on which no job of several nodes is.
   NodePlaces take_part(Gpus gpus) {
     for (const Who who : {kShared, kEmpty})
-      for (Gpus room = gpus; room <= most_; ++room)
-        if (head(who, room) != kNoNode) return give(pop(who, room), gpus, kSpanned);
+      if (const auto at = rooms_[who].at_least(gpus); at != rooms_[who].end())
+        return give(pop(who, at), gpus, kSpanned);
     return {};
   }
 
   NodePlaces take_nodes(Gpus gpus) {
     NodePlaces taken;
-    for (Gpus room = most_; room > 0 && gpus > 0; --room)
-      while (gpus >= room && head(kEmpty, room) != kNoNode) {
-        taken.emplace_back(pop(kEmpty, room), room);
-        gpus -= room;
-      }
+    Rooms& empty = rooms_[kEmpty];
+    for (auto at = empty.at_most(gpus); gpus > 0 && at != empty.end(); at = empty.at_most(gpus)) {
+      const Gpus room = at->room;
+      taken.emplace_back(pop(kEmpty, at), room);
+      gpus -= room;
+    }
     const NodePlaces part = gpus > 0 ? take_part(gpus) : NodePlaces{};
     if (gpus > 0 && part.empty()) {
       for (const auto& [node, room] : taken) push(kEmpty, node);
@@ -88,9 +134,10 @@ class Bins {
   }
 
   Gpus most_;
+  Gpus of_empty_ = 0;  // nodes together
   std::vector<Gpus> left_;
   std::vector<std::size_t> next_;
-  std::array<std::vector<std::size_t>, 3> heads_;  // by Who, then by what is left
+  std::array<Rooms, 3> rooms_;  // by Who
 };
 
 // Those that stay: what they leave of each node, and whether one of them spans it.
@@ -135,7 +182,8 @@ std::optional<std::vector<NodePlaces>> place(const SizedJobs& of, ChosenSizes& c
       if (!choice(j).stays) places[j] = bins.take(choice(j).gpus);
       if (!places[j].empty()) break;
       if (!may_shrink) return std::nullopt;
-      --chosen[j];
+      do --chosen[j];
+      while (bins.is_full_for(choice(j).gpus));
     }
   }
   return places;

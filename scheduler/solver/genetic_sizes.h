@@ -52,7 +52,9 @@ std::optional<std::vector<NodePlaces>> place_all(const SizedJobs& of, const Chos
 
 // Starts from `now`, made to fit, and from `least`, where each job has its first size above 0, the
 // last jobs left out if those do not fit. The answer always fits and is never worse than these.
-// O(generations * kPopulation * (N + J * log J)) for J jobs on N nodes.
+// O(generations * kPopulation * (N * log K + J * log J + S)) for J jobs on N nodes that have K
+// different numbers of GPUs left, S the steps from sizes that do not fit to such that do: the sizes
+// of all jobs together at most. How many GPUs a node has makes no difference.
 ChosenSizes genetic_sizes(const SizedJobs& of, const ChosenSizes& now,
                           const GeneticOptions& options);
 

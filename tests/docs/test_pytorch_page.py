@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from commands import FENCE, ROOT, blocks, scripts
-from control_plane import ControlPlane, wait_until
+from control_plane import ControlPlane, free_port, wait_until
 from script_jobs import package_environment
 
 PAGE = "docs/pytorch.md"
@@ -55,6 +55,25 @@ def test_the_script_of_torchrun_tells_its_progress(tmp_path):
     told = tmp_path / "progress"
     run_chapter("Runtimes torchrun", tmp_path, RUBATO_PROGRESS_FILE=str(told))
     assert json.loads(told.read_text()).keys() == {"step", "loss", "tokens"}
+
+
+def test_the_example_of_torchrun_goes_on_from_its_checkpoint(tmp_path):
+    text = tmp_path / "kjv.txt"
+    text.write_bytes(b"In the beginning God created the heaven and the earth. " * 40)
+
+    def steps_of(world, steps):
+        port = free_port()
+        ranks = [subprocess.Popen(["python", ROOT / "examples/pytorch/torchrun_kjv.py", text, str(steps), tmp_path],
+                                  env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(world),
+                                       "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+                                       "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
+                                  stdout=subprocess.PIPE, text=True) for rank in range(world)]
+        printed = [rank.communicate(timeout=SCRIPT_S)[0] for rank in ranks]
+        assert [rank.returncode for rank in ranks] == [0] * world
+        return [int(step) for step in re.findall(rf"^step (\d+)/{steps}: loss \d.*, {world} ", printed[0], re.M)]
+
+    assert steps_of(2, 3) == [1, 2, 3]
+    assert steps_of(1, 5) == [4, 5]
 
 
 @pytest.fixture(scope="module")

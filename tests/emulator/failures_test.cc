@@ -138,6 +138,7 @@ TEST_F(Failures, OfEachPieceOfWorkInTurn) {
       if (got.ok()) break;
       ++failed;
       EXPECT_EQ(got.error().code(), Code::kInternal);
+      EXPECT_EQ(got.error().reason(), kDeviceLost);
       EXPECT_NE(got.error().what().find(name), std::string::npos) << got.error().what();
     }
     EXPECT_EQ(failed, 8u);  // what use() enqueues, and the zeroing of its arena

@@ -222,6 +222,14 @@ def test_generate_computes_on_the_device_that_it_is_told(world, trained, monkeyp
     assert world.ctl(*words, "--device", "cpu").stdout
 
 
+def test_words_that_would_be_ignored_are_refused(world, trained, tmp_path):
+    generate = ("generate", "--checkpoint", world.checkpoints, "--tokens", 1)
+    for words in ((*generate, "--end", "foo"), (*generate, "--top-k", -1), (*generate, "--seed", -1),
+                  ("tokenize", "--out", tmp_path / "text.tokens", __file__, "--end", "foo")):
+        done = world.ctl(*words, check=False)
+        assert done.returncode != 0 and words[-2] in done.stderr, (words, done)
+
+
 def test_kubeconfig_by_flag(world, trained):
     assert columns(world.ctl("get", "tj", by_flag=True).stdout) == columns(world.ctl("get", "tj").stdout)
 

@@ -38,7 +38,7 @@ def in_code():
         found["reasons of conditions"] |= set(re.findall(r'failure_reason = "(\w+)"', text))
         found["refusals"] |= set(re.findall(r'\b(?:refuse\([^,()]*channel,\s*|count_refused\(|refusals\()"(\w+)"', text))
     for text in sources(["operator/coordinator"]):
-        found["reasons of conditions"] |= set(re.findall(r'char\* k(?:Mismatch|Diverged) = "(\w+)"', text))
+        found["reasons of conditions"] |= set(re.findall(r'char\* k(?:Mismatch|Diverged|DeviceLost) = "(\w+)"', text))
         found["reasons of conditions"] |= set(re.findall(r'Refusal \w+{[^}]*\.reason = "(\w+)"', text))
     for text in sources(["worker/step"]):
         found["reasons of conditions"] |= set(re.findall(r'set_reason\("(\w+)"\)', text))

@@ -152,9 +152,9 @@ Status SimHost::spawn(std::uint32_t slot, std::uint64_t incarnation) {
     Task task = process.spawn("control", [&life = *life, &worker](const std::stop_token& stop) {
       control(life, worker, stop);
     });
-    worker.run();
+    const int status = worker.run();
     task = Task();
-    end(*life, 0, 0);
+    end(*life, status, 0);
   };
   // Owned by the process: when it crashes, the task stays as a dead process's memory does.
   testing::mark_abandoned(new Task(life->process->spawn("worker", std::move(body))));

@@ -2,6 +2,7 @@
 
 #include "common/rng.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -38,13 +39,14 @@ class TinyModel : public Model {
   const ParameterTable& table() const override { return table_; }
   std::int64_t micro_batch() const override { return micro_batch_; }
 
-  void init(std::uint64_t seed, std::span<float> parameters) const override {
+  void init_tensor(std::uint64_t seed, const worker::Parameter& entry,
+                   std::span<float> out) const override {
     Rng rng(seed);
-    std::ranges::fill(parameters, 0.0f);
-    for (const auto& entry : table_.entries())
-      for (std::int64_t i = 0; i < entry.count; ++i)
-        parameters[static_cast<std::size_t>(entry.offset + i)] =
-            (static_cast<float>(rng.below(2001)) - 1000.0f) / 2000.0f;
+    const auto next = [&] { return (static_cast<float>(rng.below(2001)) - 1000.0f) / 2000.0f; };
+    for (const auto& before : table_.entries())
+      if (before.offset < entry.offset)
+        for (std::int64_t i = 0; i < before.count; ++i) (void)next();
+    std::ranges::generate(out, next);
   }
 
   Result<MicroLoss> forward_backward(Stream&, std::span<const std::int32_t> tokens,
@@ -61,6 +63,10 @@ class TinyModel : public Model {
   }
   Status logits(Stream&, std::span<const std::int32_t>, ConstBuffer, std::vector<float>&) override {
     return Error(Code::kInvalid, "a tiny model writes no text");
+  }
+  Status last_logits(Stream& stream, std::span<const std::int32_t> tokens, ConstBuffer parameters,
+                     std::vector<float>& out) override {
+    return logits(stream, tokens, parameters, out);
   }
   double flops_per_token() const override { return 6.0 * kWidth * kClasses; }
 

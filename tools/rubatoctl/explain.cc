@@ -25,7 +25,9 @@ namespace {
 
 constexpr std::size_t kNamesMost = 10;
 
-std::string listed(const std::vector<std::string>& names) { return some_of(names, kNamesMost); }
+std::string listed(const std::vector<std::string>& names) {
+  return readable(some_of(names, kNamesMost));
+}
 
 // GPUs by node and type.
 using Holding = std::map<std::pair<std::string, std::string>, std::int64_t>;
@@ -78,7 +80,7 @@ class SnapshotStory {
   }
 
  private:
-  void say(const std::string& sentence) { text_ += sentence + "\n"; }
+  void say(const std::string& sentence) { text_ += readable(sentence) + "\n"; }
 
   static std::string name_of(const sched::Job& job) { return job.name.empty() ? job.id : job.name; }
 
@@ -224,23 +226,25 @@ std::string explain_text(const api::TrainingJob& job, WallTime now) {
   if (status.allocation)
     for (const api::AllocatedPod& pod : status.allocation->pods)
       holding[{pod.node, pod.gpu_type}] += pod.gpus;
-  std::string text = holds(name, holding) + "\n";
+  std::string text;
+  const auto say = [&](const std::string& sentence) { text += readable(sentence) + "\n"; };
+  say(holds(name, holding));
   // Of a job that holds nothing the conditions say why: it may be long since it gave its GPUs back.
   if (!holding.empty() && !status.allocation->reason.empty())
-    text += fmt::format("So it was decided because {}.\n", status.allocation->reason);
+    say(fmt::format("So it was decided because {}.", status.allocation->reason));
   if (status.state.empty()) return text + "No operator has looked at it yet.\n";
-  text += fmt::format("Its state is {}{}.\n", status.state,
-                      status.reason.empty() ? "" : " (" + status.reason + ")");
+  say(fmt::format("Its state is {}{}.", status.state,
+                  status.reason.empty() ? "" : " (" + status.reason + ")"));
   for (const api::Condition& condition : status.conditions) {
     if (condition.status != api::ConditionStatus::kTrue || condition.message.empty()) continue;
-    text += fmt::format("{} ({}){}: {}.\n", condition.type, condition.reason,
-                        condition.last_transition_time
-                            ? " for " + human_duration(now - *condition.last_transition_time)
-                            : "",
-                        condition.message);
+    say(fmt::format("{} ({}){}: {}.", condition.type, condition.reason,
+                    condition.last_transition_time
+                        ? " for " + human_duration(now - *condition.last_transition_time)
+                        : "",
+                    condition.message));
   }
   for (const Avoidance& avoided : avoidances(status.avoided_nodes, now))
-    text += fmt::format("It avoids {}.\n", avoided.text);
+    say(fmt::format("It avoids {}.", avoided.text));
   return text;
 }
 

@@ -39,15 +39,16 @@ std::optional<Line> next_line(std::istream& in, std::int64_t number, std::size_t
   return line;
 }
 
-std::string is_not_json(const Line& line) {
+std::string is_not_json(const Line& line, const std::string& why) {
   const std::string_view text = line.text;
+  const std::string found =
+      text.empty() ? "is empty"
+                   : fmt::format("{} {}; {}", text.size() > kShownBytes ? "begins with" : "is",
+                                 clipped(text, kShownBytes), why);
   return fmt::format(
       "line {} cannot be read as JSON: it {}; expected a whole snapshot (docs/snapshot.md) as one "
       "JSON object without line breaks in it; go on with the next line, each is answered by itself",
-      line.number,
-      text.empty() ? "is empty"
-                   : fmt::format("{} {}", text.size() > kShownBytes ? "begins with" : "is",
-                                 clipped(text, kShownBytes)));
+      line.number, found);
 }
 
 std::string answer_to(const Line& line, std::size_t most) {
@@ -61,7 +62,8 @@ std::string answer_to(const Line& line, std::size_t most) {
                     line.number, most));
   const auto text = plan_text(line.text, "json");
   if (text.ok()) return *text;
-  return answer(text.error().reason() == sched::kNotJson ? is_not_json(line) : text.error().what());
+  const Error& error = text.error();
+  return answer(error.reason() == sched::kNotJson ? is_not_json(line, error.what()) : error.what());
 }
 
 // "+4 on n1, +1 on n2, less pods 2, 3"
@@ -102,17 +104,6 @@ std::string table_of(const sched::Snapshot& snapshot, const sched::Plan& plan,
   return (actions.rows.empty() ? "Nothing to do.\n" : render(actions)) + "\n" +
          (waiting.rows.empty() ? "Nobody waits.\n" : render(waiting)) +
          (with_fix.rows.empty() ? "" : "\n" + render(with_fix));
-}
-
-// By position; empty: the job needs none.
-std::vector<sched::Fix> fixes_of(const sched::ClusterState& state, const sched::Plan& plan) {
-  std::vector<sched::Fix> fixes;
-  fixes.reserve(plan.verdicts.size());
-  for (std::size_t i = 0; i < plan.verdicts.size(); ++i)
-    fixes.push_back(plan.verdicts[i].outcome == sched::Outcome::kNever
-                        ? fix_of(state, state.jobs[i])
-                        : sched::Fix{});
-  return fixes;
 }
 
 std::string to_sentence(const sched::Certificate& certificate) {

@@ -9,7 +9,8 @@
 //
 // Thread: a Device may be shared; a Stream and everything enqueued on it belong to one thread at a
 // time. Errors of enqueued work stick to their stream and are told by Event::wait and
-// Stream::synchronize.
+// Stream::synchronize. With the reason() kDeviceLost nothing that this process asks of the device
+// can succeed any more: a new process may.
 #pragma once
 
 #include "common/check.h"
@@ -26,6 +27,10 @@ namespace rubato::worker {
 
 class DeviceCollectives;
 class Kernels;
+
+constexpr const char* kDeviceLost = "DeviceLost";
+// With which a process ends that can do no more with its device: it is to be started anew.
+constexpr int kStuckStatus = 75;
 
 enum class DType : std::uint8_t { kF32, kBf16, kF64, kI32, kI64, kU8 };
 constexpr std::size_t size_of(DType type) {

@@ -31,7 +31,6 @@ class DeviceReducer {
   virtual void abort() = 0;
 };
 constexpr auto kAbortLimit = 2s;
-constexpr int kStuckStatus = 75;
 
 // A member's place in a generation.
 struct ReducerPlace {

@@ -270,10 +270,11 @@ Status load_parameters(FileSystem& files, const std::string& path, const ModelCo
                        Buffer parameters) {
   TRY(const WeightFiles weights, WeightFiles::open(files, path));
   TRY_OK(weights.check(config));
-  std::vector<float> flat;
-  TRY_OK(weights.read(table, flat));
-  device.copy_to_device(stream, parameters, flat.data());
-  return stream.synchronize();
+  device.memset(stream, parameters, 0);  // the padding
+  return weights.read_each(table, [&](const Parameter& entry, std::span<const float> tensor) {
+    device.copy_to_device(stream, parameters.slice(entry.offset, entry.count), tensor.data());
+    return stream.synchronize();
+  });
 }
 
 namespace {

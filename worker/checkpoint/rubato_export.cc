@@ -1,13 +1,16 @@
 // rubato-export: a Hugging Face folder of a checkpoint, in files of a bounded size.
 //   rubato-export --checkpoint /ckpt/gpt-kjv --out /models/mine --shard-bytes 5000000000
 // A checkpoint is such a folder already, but for the bound, and with more beside it.
+#include "common/standard_output.h"
 #include "common/version.h"
+#include "common/words.h"
 #include "worker/checkpoint/checkpoint.h"
 #include "worker/checkpoint/weight_files.h"
 
 #include <cstdint>
 #include <iostream>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -34,19 +37,20 @@ Status run(const Request& request) {
   TRY_OK(make_lasting_directories(files, request.out));
   TRY(const auto there, files.list(request.out));
   if (!there.empty())
-    return Error(Code::kAlreadyExists, request.out + " is not empty: it has " + there.front());
+    return Error(Code::kAlreadyExists, request.out + " is not empty, it has " +
+                                           excerpt(there.front()) + ": name another folder");
+  // Somebody may want to look at such weights; no server can use them.
+  if (const std::string broken = not_finite(table, flat); !broken.empty())
+    std::cerr << "rubato-export: warning: " << from << ": " << broken << "\n";
   TRY_OK(write_weights(files, request.out, config, table, flat, request.shard_bytes));
   std::cerr << request.out << ": " << table.parameter_count() << " parameters of " << from << "\n";
   return ok();
 }
 
-}  // namespace
-}  // namespace rubato::worker
-
-int main(int argc, char** argv) {
+int run_command(int argc, char** argv) {
   CLI::App app("Writes the weights of a checkpoint as a Hugging Face folder.");
-  app.set_version_flag("--version", rubato::version_of("rubato-export"));
-  rubato::worker::Request request;
+  app.set_version_flag("--version", version_of("rubato-export"));
+  Request request;
   app.add_option(
          "--checkpoint", request.checkpoint,
          "a checkpoint, a directory of them (the newest is taken), or a Hugging Face folder")
@@ -54,10 +58,18 @@ int main(int argc, char** argv) {
   app.add_option("-o,--out", request.out, "the folder to write; made if it is not there")
       ->required();
   app.add_option("--shard-bytes", request.shard_bytes, "of tensors in one file, at most")
-      ->check(CLI::Range(std::uint64_t{1}, rubato::worker::kShardBytesMost));
+      ->check(CLI::Range(std::uint64_t{1}, kShardBytesMost));
   CLI11_PARSE(app, argc, argv);
-  const rubato::Status done = rubato::worker::run(request);
+  const Status done = run(request);
   if (done.ok()) return 0;
   std::cerr << "rubato-export: " << done.error().what() << "\n";
   return 1;
+}
+
+}  // namespace
+}  // namespace rubato::worker
+
+int main(int argc, char** argv) {
+  return rubato::run_printing("rubato-export",
+                              [&] { return rubato::worker::run_command(argc, argv); });
 }

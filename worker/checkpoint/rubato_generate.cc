@@ -34,6 +34,7 @@ struct Request {
 
 Result<std::optional<JsonTokenizer>> tokenizer_of(FileSystem& files, const Request& request,
                                                   const ModelConfig& config) {
+  if (request.tokenizer.empty() && !request.end.empty()) return end_without_tokenizer();
   if (request.tokenizer.empty() && config.vocabulary == ByteTokenizer::kVocabulary)
     return std::optional<JsonTokenizer>();
   if (request.tokenizer.empty())
@@ -55,6 +56,11 @@ Status run(Request request) {
   config.sequence_length = std::min(config.sequence_length, request.context);
   TRY(const std::optional<JsonTokenizer> json, tokenizer_of(files, request, config));
   TRY(auto device, open_device({.kind = request.device, .isa = request.isa}));
+  {  // before memory is taken for what config.json alone says
+    TRY(const ParameterTable table, parameter_table(config, *device));
+    TRY(const WeightFiles opened, WeightFiles::open(files, weights));
+    TRY_OK(opened.check(table));
+  }
   const auto stream = device->make_stream();
   TRY(auto model, make_model(config, 1, *device));
   TRY(Arena arena, device->allocate(Arena::bytes_for(DType::kF32, model->table().flat_count())));
@@ -96,10 +102,12 @@ int run_command(int argc, char** argv) {
   app.add_option("--prompt", request.prompt, "what the text starts with");
   app.add_option("--tokens", request.options.tokens, "how many tokens to make")
       ->check(CLI::Range(0, 1 << 20));
-  app.add_option("--seed", request.options.seed, "another seed gives another text");
+  app.add_option("--seed", request.options.seed, "another seed gives another text")
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--temperature", request.options.temperature, "0: always the likeliest token")
       ->check(number_from(0, 100));
-  app.add_option("--top-k", request.options.top_k, "choose among so many; 0: all");
+  app.add_option("--top-k", request.options.top_k, "choose among so many; 0: all")
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--device", request.device, "cpu (the default), cuda or cuda:N")
       ->envname("RUBATO_DEVICE");
   app.add_option("--isa", request.isa, "of the CPU: auto, sse41, avx2 or avx512_core");

@@ -33,12 +33,13 @@ Error invalid(const std::string& why) { return Error(Code::kInvalid, "safetensor
 Result<std::uint64_t> bytes_of(const std::string& name, const std::string& dtype,
                                const std::vector<std::int64_t>& shape) {
   std::uint64_t size = element_size(dtype);
-  if (size == 0) return invalid("tensor " + name + " has the unknown dtype '" + dtype + "'");
+  if (size == 0)
+    return invalid("tensor " + excerpt(name) + " has the unknown dtype '" + excerpt(dtype) + "'");
   for (const std::int64_t extent : shape) {
-    if (extent < 0) return invalid("tensor " + name + " has a negative extent");
+    if (extent < 0) return invalid("tensor " + excerpt(name) + " has a negative extent");
     const auto e = static_cast<std::uint64_t>(extent);
     if (e != 0 && size > std::numeric_limits<std::int64_t>::max() / e)
-      return invalid("tensor " + name + " is too large");
+      return invalid("tensor " + excerpt(name) + " is too large");
     size *= e;
   }
   return size;
@@ -48,27 +49,30 @@ Result<std::uint64_t> bytes_of(const std::string& name, const std::string& dtype
 Result<TensorEntry> read_entry(const std::string& name, const json::Value& about) {
   TensorEntry entry;
   entry.name = name;
-  if (!about.is_object()) return invalid("tensor " + name + " is not described by an object");
+  if (!about.is_object())
+    return invalid("tensor " + excerpt(name) + " is not described by an object");
   entry.dtype = about["dtype"].string_or("");
   const json::Value& shape = about["shape"];
   const json::Value& offsets = about["data_offsets"];
   if (!shape.is_array() || shape.size() > kRankMax)
-    return invalid("tensor " + name + " has no usable shape");
+    return invalid("tensor " + excerpt(name) + " has no usable shape");
   for (const json::Value& extent : shape.items()) {
-    if (!extent.is_int()) return invalid("tensor " + name + " has a shape that is not integer");
+    if (!extent.is_int())
+      return invalid("tensor " + excerpt(name) + " has a shape that is not integer");
     entry.shape.push_back(extent.int_or(-1));
   }
   if (!offsets.is_array() || offsets.size() != 2 || !offsets[std::size_t{0}].is_int() ||
       !offsets[std::size_t{1}].is_int())
-    return invalid("tensor " + name + " has no data_offsets");
+    return invalid("tensor " + excerpt(name) + " has no data_offsets");
   const std::int64_t begin = offsets[std::size_t{0}].int_or(-1);
   const std::int64_t end = offsets[std::size_t{1}].int_or(-1);
-  if (begin < 0 || end < begin) return invalid("tensor " + name + " has offsets out of order");
+  if (begin < 0 || end < begin)
+    return invalid("tensor " + excerpt(name) + " has offsets out of order");
   entry.offset = static_cast<std::uint64_t>(begin);
   entry.size = static_cast<std::uint64_t>(end - begin);
   TRY(const std::uint64_t size, bytes_of(name, entry.dtype, entry.shape));
   if (size != entry.size)
-    return invalid("tensor " + name + " has " + counted(entry.size, "byte") +
+    return invalid("tensor " + excerpt(name) + " has " + counted(entry.size, "byte") +
                    ", but its shape needs " + std::to_string(size));
   return entry;
 }
@@ -103,7 +107,8 @@ std::string header_of(const std::vector<TensorView>& tensors,
 
 Status Safetensors::parse(std::string_view text, std::uint64_t file_bytes) {
   if (!text.starts_with('{')) return invalid("the header is not a JSON object");
-  const Result<json::Value> parsed = json::parse(text, {.depth = 8, .bytes = kHeaderBytesMax});
+  const Result<json::Value> parsed =
+      json::parse(text, {.depth = 8, .bytes = kHeaderBytesMax, .refuses_duplicates = true});
   if (!parsed.ok()) return parsed.error().in("safetensors header");
   if (!parsed->is_object()) return invalid("the header is not a JSON object");
 
@@ -124,9 +129,10 @@ Status Safetensors::parse(std::string_view text, std::uint64_t file_bytes) {
   std::uint64_t at = 0;
   for (TensorEntry& entry : tensors_) {
     if (entry.offset != at)
-      return invalid("tensor " + entry.name + " leaves a hole or overlaps another");
+      return invalid("tensor " + excerpt(entry.name) + " leaves a hole or overlaps another");
     at += entry.size;
-    if (at > body) return invalid("tensor " + entry.name + " lies beyond the end of the file");
+    if (at > body)
+      return invalid("tensor " + excerpt(entry.name) + " lies beyond the end of the file");
     entry.offset += before;
   }
   if (at != body) return invalid(counted(body - at, "byte") + " behind the last tensor");
@@ -166,7 +172,7 @@ Status Safetensors::read(const TensorEntry& tensor, std::span<std::byte> to) con
   CHECK_EQ(to.size(), tensor.size);
   TRY(const std::size_t got, file_->read_at(tensor.offset, to));
   if (got == to.size()) return ok();
-  return invalid("tensor " + tensor.name + " was cut while it was read").in(path_);
+  return invalid("tensor " + excerpt(tensor.name) + " was cut while it was read").in(path_);
 }
 
 Result<std::uint64_t> write_safetensors(FileSystem& files, const std::string& path,

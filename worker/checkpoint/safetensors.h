@@ -1,7 +1,7 @@
 // The safetensors format: u64 header length, JSON header {"name": {dtype, shape, data_offsets}},
 // then the bytes. The header is bounded (kHeaderBytesMax) and checked in full before any tensor is
-// touched: offsets in order, without holes or overlap, sizes that match shape and dtype, nothing
-// behind the last byte.
+// touched: each name once, offsets in order, without holes or overlap, sizes that match shape and
+// dtype, nothing behind the last byte.
 #pragma once
 
 #include "common/files.h"

@@ -1,9 +1,13 @@
 #include "worker/checkpoint/weight_files.h"
 
 #include "common/json.h"
+#include "common/words.h"
 #include "worker/checkpoint/widen.h"
 
 #include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <ranges>
 #include <utility>
 
 namespace rubato::worker {
@@ -29,17 +33,26 @@ std::string text_of(const std::vector<std::int64_t>& shape) {
   return out + "]";
 }
 
+std::string tensor_called(const std::string& name) { return "tensor " + excerpt(name); }
+
 Error unlike(const std::string& file, const std::string& what, const std::string& expected,
              const std::string& found) {
   return Error(Code::kInvalid, file + ": " + what + ": expected " + expected + ", found " + found);
 }
 
 Result<ModelConfig> parse_config(const std::string& text, const std::string& folder) {
-  const auto parsed = json::parse(text);
+  const auto parsed = json::parse(text, {.refuses_duplicates = true});
   if (!parsed.ok()) return parsed.error().in(folder + "/" + kConfigName);
   auto read = from_huggingface_config(*parsed);
   if (!read.ok()) return read.error().in(folder);
   return read;
+}
+
+Status must_be_folder(FileSystem& files, const std::string& path) {
+  TRY(const FileStat about, files.stat(path));
+  if (about.is_directory) return ok();
+  return unlike(path, "weights", std::string("a folder that has them and ") + kConfigName,
+                "a file");
 }
 
 // What cannot be looked at is not missing.
@@ -58,24 +71,28 @@ std::string_view without_root(std::string_view name) {
 }  // namespace
 
 Result<std::map<std::string, std::string>> parse_weight_index(std::string_view text) {
-  TRY(const json::Value index, json::parse(text, {.depth = 8, .bytes = kIndexBytesMax}));
+  TRY(const json::Value index,
+      json::parse(text, {.depth = 8, .bytes = kIndexBytesMax, .refuses_duplicates = true}));
   const json::Value& map = index["weight_map"];
   if (!map.is_object() || map.members().empty())
-    return Error(Code::kInvalid, "weight_map: expected an object of file names, found " +
-                                     (map.is_null() ? std::string("none") : json::dump(map)));
+    return Error(Code::kInvalid,
+                 "weight_map: expected an object of file names, found " +
+                     (map.is_null() ? std::string("none") : excerpt(json::dump(map))));
   std::map<std::string, std::string> out;
   for (const auto& [tensor, file] : map.members()) {
     const std::string name = file.string_or("");
-    if (name.empty() || name.find('/') != std::string::npos || name.starts_with('.'))
-      return Error(
-          Code::kInvalid,
-          "tensor " + tensor + ": expected a file beside the index, found " + json::dump(file));
+    if (name.empty() || name.find('/') != std::string::npos || name.starts_with('.') ||
+        name != readable(name))
+      return Error(Code::kInvalid, tensor_called(tensor) +
+                                       ": expected a file beside the index, found " +
+                                       excerpt(json::dump(file)));
     out[tensor] = name;
   }
   return out;
 }
 
 Result<ModelConfig> read_model_config(FileSystem& files, const std::string& folder) {
+  TRY_OK(must_be_folder(files, folder));
   TRY(const std::string text, read_text(files, folder + "/" + kConfigName, kConfigBytesMax));
   return parse_config(text, folder);
 }
@@ -83,10 +100,7 @@ Result<ModelConfig> read_model_config(FileSystem& files, const std::string& fold
 Result<WeightFiles> WeightFiles::open(FileSystem& files, const std::string& path) {
   WeightFiles weights;
   weights.path_ = path;
-  TRY(const FileStat about, files.stat(path));
-  if (!about.is_directory)
-    return unlike(path, "weights", std::string("a folder that has them and ") + kConfigName,
-                  "a file");
+  TRY_OK(must_be_folder(files, path));
   TRY(const bool has_config, is_in_folder(files, path, kConfigName));
   if (!has_config) return unlike(path, kConfigName, "one", "none");
   TRY(weights.config_, read_text(files, path + "/" + kConfigName, kConfigBytesMax));
@@ -94,7 +108,7 @@ Result<WeightFiles> WeightFiles::open(FileSystem& files, const std::string& path
   TRY(const bool has_index, is_in_folder(files, path, kIndexName));
   if (has_single == has_index)
     return unlike(path, "weights", std::string(kSingleName) + " or " + kIndexName,
-                  has_single ? "both" : "neither");
+                  has_single ? "both" : "neither (save_pretrained() of transformers writes one)");
   TRY_OK(has_single ? weights.add_file(files, path + "/" + kSingleName)
                     : weights.open_shards(files));
   return weights;
@@ -114,11 +128,11 @@ Status WeightFiles::open_shards(FileSystem& files) {
     const auto at = tensors_.find(tensor);
     const std::string found = at == tensors_.end() ? "none" : names_[at->second.file];
     if (found != path_ + "/" + file)
-      return unlike(index, "tensor " + tensor, "it in " + file, found);
+      return unlike(index, tensor_called(tensor), "it in " + excerpt(file), found);
   }
   for (const auto& [tensor, place] : tensors_)
     if (!map->contains(tensor))
-      return unlike(names_[place.file], "tensor " + tensor, "a tensor of " + index, "another");
+      return unlike(names_[place.file], tensor_called(tensor), "a tensor of " + index, "another");
   return ok();
 }
 
@@ -130,7 +144,7 @@ Status WeightFiles::add_file(FileSystem& files, const std::string& path) {
   for (const TensorEntry& tensor : files_.back().tensors()) {
     const auto [at, is_new] = tensors_.try_emplace(tensor.name, Place{files_.size() - 1, &tensor});
     if (!is_new)
-      return unlike(path, "tensor " + tensor.name, "it once",
+      return unlike(path, tensor_called(tensor.name), "it once",
                     "it also in " + names_[at->second.file]);
   }
   return ok();
@@ -146,7 +160,7 @@ Status WeightFiles::check(const ModelConfig& config) const {
   const json::Value theirs = to_huggingface_config(*read);
   for (const auto& [member, value] : ours.members())
     if (!(theirs[member] == value))
-      return unlike(file, member, json::dump(value), json::dump(theirs[member]));
+      return unlike(file, member, json::dump(value), excerpt(json::dump(theirs[member])));
   return ok();
 }
 
@@ -156,30 +170,55 @@ const WeightFiles::Place* WeightFiles::find(const std::string& name) const {
   return at == tensors_.end() ? nullptr : &at->second;
 }
 
-Status WeightFiles::read(const ParameterTable& table, std::vector<float>& flat) const {
-  flat.assign(static_cast<std::size_t>(table.flat_count()), 0.0f);
+Status WeightFiles::check(const ParameterTable& table) const {
   for (const Parameter& entry : table.entries()) {
     const Place* place = find(entry.name);
     if (place == nullptr)
-      return unlike(names_.size() == 1 ? names_[0] : path_, "tensor " + entry.name,
+      return unlike(names_.size() == 1 ? names_[0] : path_, tensor_called(entry.name),
                     text_of(entry.shape), "none");
-    TRY_OK(read_tensor(entry, *place,
+    TRY_OK(check_tensor(entry, *place));
+  }
+  return ok();
+}
+
+Status WeightFiles::read(const ParameterTable& table, std::vector<float>& flat) const {
+  TRY_OK(check(table));
+  flat.assign(static_cast<std::size_t>(table.flat_count()), 0.0f);
+  for (const Parameter& entry : table.entries())
+    TRY_OK(read_tensor(*find(entry.name),
                        std::span(flat).subspan(static_cast<std::size_t>(entry.offset),
                                                static_cast<std::size_t>(entry.count))));
-  }
   return check_rest(table, flat);
 }
 
-Status WeightFiles::read_tensor(const Parameter& entry, const Place& place,
-                                std::span<float> to) const {
+// Backwards: the first tensor, to which a head may be tied, is still there at the end.
+Status WeightFiles::read_each(const ParameterTable& table, const TakeTensor& take) const {
+  TRY_OK(check(table));
+  std::vector<float> tensor;
+  tensor.reserve(static_cast<std::size_t>(table.largest_count()));
+  for (const Parameter& entry : std::views::reverse(table.entries())) {
+    tensor.resize(static_cast<std::size_t>(entry.count));
+    TRY_OK(read_tensor(*find(entry.name), tensor));
+    TRY_OK(take(entry, tensor));
+  }
+  CHECK_EQ(table.entries().front().offset, 0);
+  return check_rest(table, tensor);
+}
+
+Status WeightFiles::check_tensor(const Parameter& entry, const Place& place) const {
   const TensorEntry& tensor = *place.tensor;
-  const std::string what = "tensor " + tensor.name;
-  const std::size_t width = width_of_floats(tensor.dtype);
-  if (width == 0) return unlike(names_[place.file], what, "F32, BF16 or F16", tensor.dtype);
+  const std::string what = tensor_called(tensor.name);
+  if (width_of_floats(tensor.dtype) == 0)
+    return unlike(names_[place.file], what, "F32, BF16 or F16", tensor.dtype);
   std::vector<std::int64_t> shape = tensor.shape;
   if (entry.name == kPositions && !shape.empty()) shape[0] = std::min(shape[0], entry.shape[0]);
-  if (shape != entry.shape)
-    return unlike(names_[place.file], what, text_of(entry.shape), text_of(tensor.shape));
+  if (shape == entry.shape) return ok();
+  return unlike(names_[place.file], what, text_of(entry.shape), text_of(tensor.shape));
+}
+
+Status WeightFiles::read_tensor(const Place& place, std::span<float> to) const {
+  const TensorEntry& tensor = *place.tensor;
+  const std::size_t width = width_of_floats(tensor.dtype);
   TensorEntry part = tensor;  // its first rows
   part.size = to.size() * width;
   if (width == sizeof(float)) return files_[place.file].read(part, std::as_writable_bytes(to));
@@ -201,19 +240,20 @@ Status WeightFiles::check_rest(const ParameterTable& table, const std::vector<fl
     if (const auto entry = known.find(name); entry != known.end()) {
       const Place* taken = find(entry->second->name);
       if (taken == &place) continue;
-      return unlike(names_[place.file], "tensor " + name, "it once",
+      return unlike(names_[place.file], tensor_called(name), "it once",
                     "it also as " + taken->tensor->name);
     }
     if (std::ranges::any_of(kConstants, [&](auto end) { return name.ends_with(end); })) continue;
     if (name != kHead)
-      return unlike(names_[place.file], "tensor " + name, "none (this model has no such tensor)",
+      return unlike(names_[place.file], tensor_called(name), "none (this model has no such tensor)",
                     place.tensor->dtype + " " + text_of(place.tensor->shape));
     const Parameter& tied = table.entries().front();
+    TRY_OK(check_tensor(tied, place));
     std::vector<float> copy(static_cast<std::size_t>(tied.count));
-    TRY_OK(read_tensor(tied, place, copy));
+    TRY_OK(read_tensor(place, copy));
     if (!std::ranges::equal(
             copy, std::span(flat).subspan(static_cast<std::size_t>(tied.offset), copy.size())))
-      return unlike(names_[place.file], "tensor " + name,
+      return unlike(names_[place.file], tensor_called(name),
                     "the bytes of " + tied.name + ", to which this model's is tied", "others");
   }
   return ok();
@@ -248,13 +288,20 @@ std::string shard_name(std::size_t index, std::size_t of) {
 }
 
 Status write_json(FileSystem& files, const std::string& path, const json::Value& value) {
-  const std::string text = json::dump(value, 2) + "\n";
-  TRY(const auto file, files.open(path, OpenMode::kCreate));
-  TRY_OK(file->write_at(0, std::as_bytes(std::span(text))));
-  return file->sync();
+  return replace_file(files, path, json::dump(value, 2) + "\n");
 }
 
 }  // namespace
+
+std::string not_finite(const ParameterTable& table, std::span<const float> flat) {
+  const auto is_broken = [](float weight) { return !std::isfinite(weight); };
+  const auto first = std::ranges::find_if(flat, is_broken);
+  if (first == flat.end()) return "";
+  const auto after =
+      std::ranges::upper_bound(table.entries(), first - flat.begin(), {}, &Parameter::offset);
+  return counted(std::ranges::count_if(flat, is_broken), "parameter", "is", "are") +
+         " not finite, the first in tensor " + std::prev(after)->name;
+}
 
 Status write_weights(FileSystem& files, const std::string& directory, const ModelConfig& config,
                      const ParameterTable& table, std::span<const float> flat,
@@ -276,6 +323,7 @@ Status write_weights(FileSystem& files, const std::string& directory, const Mode
         write_json(files, directory + "/" + kIndexName,
                    json::Value::object({{"metadata", json::Value::object({{"total_size", total}})},
                                         {"weight_map", map}})));
+  TRY_OK(files.sync_directory(directory));
   TRY_OK(write_json(files, directory + "/" + kConfigName, to_huggingface_config(config)));
   return files.sync_directory(directory);
 }

@@ -13,6 +13,7 @@
 #include "worker/model/model.h"
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -33,9 +34,17 @@ class WeightFiles {
   // kInvalid when the folder's config.json describes another model. The length of a sequence may
   // differ: GPT-2's table of positions must be as long, and may be longer.
   Status check(const ModelConfig& config) const;
-  // Fills `flat` (flat_count() elements) with the tensors of the table, padding zero. Waits for the
-  // disk. Names are taken with and without "transformer." or "model.".
+  // kInvalid when a tensor of the table is missing, or has another shape. Reads none of them, so
+  // that a config.json that says too much can be refused before memory is taken for its model.
+  Status check(const ParameterTable& table) const;
+  // Fills `flat` (flat_count() elements) with the tensors of the table, padding zero, once
+  // check(table) is well. Waits for the disk. Names are taken with and without "transformer." or
+  // "model.".
   Status read(const ParameterTable& table, std::vector<float>& flat) const;
+  // The same a tensor at a time, in memory of the largest; of two where the folder has a copy of a
+  // tied head. What `take` is given stays until it returns.
+  using TakeTensor = std::function<Status(const Parameter& entry, std::span<const float> tensor)>;
+  Status read_each(const ParameterTable& table, const TakeTensor& take) const;
 
  private:
   struct Place {
@@ -45,7 +54,8 @@ class WeightFiles {
   Status open_shards(FileSystem& files);
   Status add_file(FileSystem& files, const std::string& path);
   const Place* find(const std::string& name) const;
-  Status read_tensor(const Parameter& entry, const Place& place, std::span<float> to) const;
+  Status check_tensor(const Parameter& entry, const Place& place) const;
+  Status read_tensor(const Place& place, std::span<float> to) const;
   Status check_rest(const ParameterTable& table, const std::vector<float>& flat) const;
 
   std::string path_;
@@ -59,9 +69,13 @@ class WeightFiles {
 // index, or a file that is not beside it.
 Result<std::map<std::string, std::string>> parse_weight_index(std::string_view text);
 
+// "3 parameters are not finite, the first in tensor lm_head.weight"; empty: all are finite.
+std::string not_finite(const ParameterTable& table, std::span<const float> flat);
+
 // Writes the table's tensors and config.json into `directory`, which must exist; files of at most
 // `shard_bytes` of tensors each (a larger tensor has one of its own), and an index where there are
-// more than one. Durable but for the directory's own name.
+// more than one. config.json comes last and at once: a directory that has it is whole. Durable but
+// for the directory's own name.
 Status write_weights(FileSystem& files, const std::string& directory, const ModelConfig& config,
                      const ParameterTable& table, std::span<const float> flat,
                      std::uint64_t shard_bytes);

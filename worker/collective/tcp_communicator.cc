@@ -147,6 +147,7 @@ Status TcpCommunicator::all_reduce_int32(Stream& stream, ConstBuffer in, Buffer 
 Status TcpCommunicator::add_on_device(Stream& stream, ConstBuffer in, Buffer out) {
   const Status done = reducer_->all_reduce_int32(stream, in, out);
   if (done.ok() || done.error().code() == Code::kCancelled) return done;
+  if (done.error().reason() == kDeviceLost) return done;  // no verdict helps
   LOG_WARNING("collective", "{}; waits for what the coordinator makes of it", done.error().what());
   std::unique_lock lock(mutex_);
   const MonoTime deadline = clock_.now() + verdict_limit_;

@@ -13,11 +13,11 @@ namespace rubato::worker {
 
 namespace {
 
-constexpr std::size_t kShownBytes = 80;  // of what is refused
-
 Error refused(const std::string& member, const json::Value& found) {
-  return Error(Code::kInvalid, "tokenizer.json: " + member + " " +
-                                   clipped(json::dump(found), kShownBytes) + " is not supported");
+  if (found.is_null()) return Error(Code::kInvalid, "tokenizer.json: " + member + " is missing");
+  return Error(Code::kInvalid,
+               "tokenizer.json: " + member + " " + excerpt(json::dump(found)) + " is not supported")
+      .set_reason(kUnsupportedTokenizer);
 }
 
 // The member is absent, null, or this value.
@@ -28,11 +28,20 @@ Status only(const json::Value& object, const std::string& of, const char* member
   return refused(of + "." + member, found);
 }
 
+// The member, or `fallback` where it is absent or null. Nothing else is true or false.
+Result<bool> flag_of(const json::Value& object, const std::string& of, const char* member,
+                     bool fallback) {
+  const json::Value& found = object[member];
+  if (!found.is_null() && !found.is_bool()) return refused(of + "." + member, found);
+  return found.bool_or(fallback);
+}
+
 // Calls `one` with each step of a normalizer or pre-tokenizer, which may be a sequence of them.
 template <class F>
 Status each_step(const json::Value& value, const char* list, F one) {
   if (value.is_null()) return ok();
   if (value["type"].string_view_or("") != "Sequence") return one(value);
+  if (!value[list].is_array()) return refused(list, value[list]);
   for (const json::Value& step : value[list].items()) TRY_OK(each_step(step, list, one));
   return ok();
 }
@@ -98,15 +107,22 @@ Result<std::pair<std::string, std::string>> merge_of(const json::Value& merge, s
 
 }  // namespace
 
+Error end_without_tokenizer() {
+  return Error(Code::kInvalid,
+               "--end names a token of a tokenizer: give --tokenizer, too, or leave it out");
+}
+
 Result<JsonTokenizer> JsonTokenizer::parse(std::string_view text) {
-  TRY(const json::Value file, json::parse(text, {.depth = 16, .bytes = kBytesMax}));
+  TRY(const json::Value file,
+      json::parse(text, {.depth = 16, .bytes = kBytesMax, .refuses_duplicates = true}));
   JsonTokenizer out;
-  if (!file["truncation"].is_null()) return refused("truncation", file["truncation"]);
-  if (!file["padding"].is_null()) return refused("padding", file["padding"]);
   TRY_OK(out.read_normalizer(file["normalizer"]));
   TRY_OK(out.read_pre_tokenizer(file["pre_tokenizer"]));
   TRY_OK(out.read_model(file["model"]));
-  for (const json::Value& added : file["added_tokens"].items()) TRY_OK(out.read_added(added));
+  const json::Value& added_tokens = file["added_tokens"];
+  if (!added_tokens.is_null() && !added_tokens.is_array())
+    return refused("added_tokens", added_tokens);
+  for (const json::Value& added : added_tokens.items()) TRY_OK(out.read_added(added));
   for (auto& tokens : out.added_)
     std::ranges::stable_sort(tokens, std::greater<>{},
                              [](const Added& added) { return added.content.size(); });
@@ -123,7 +139,7 @@ Result<JsonTokenizer> JsonTokenizer::open(FileSystem& files, const std::string& 
 }
 
 Status JsonTokenizer::read_added(const json::Value& added) {
-  const std::string of = "added_tokens '" + added["content"].string_or("") + "'";
+  const std::string of = "added_tokens '" + excerpt(added["content"].string_view_or("")) + "'";
   for (const char* member : {"single_word", "lstrip", "rstrip"})
     TRY_OK(only(added, of, member, false));
   // What is looked for in normalized text is the same only where nothing is normalized.
@@ -135,12 +151,11 @@ Status JsonTokenizer::read_added(const json::Value& added) {
   const auto known = tokens_.find(content);
   if (known != tokens_.end() ? known->second != token : texts_.contains(token))
     return Error(Code::kInvalid,
-                 "tokenizer.json: added_tokens '" + clipped(content, kShownBytes) +
-                     "' has the id " + std::to_string(token) +
+                 "tokenizer.json: " + of + " has the id " + std::to_string(token) +
                      (known != tokens_.end() ? ", before it had " + std::to_string(known->second)
                                              : ", which is another token's"));
-  added_[static_cast<unsigned char>(content[0])].push_back(
-      {content, token, added["normalized"].bool_or(false)});
+  TRY(const bool is_late, flag_of(added, of, "normalized", false));
+  added_[static_cast<unsigned char>(content[0])].push_back({content, token, is_late});
   for (std::size_t at = 0; at < content.size();) {
     const CodePoint point = code_point_at(content, at);
     has_added_space_ = has_added_space_ || is_space(point.value);
@@ -171,11 +186,16 @@ Status JsonTokenizer::read_pre_tokenizer(const json::Value& pre_tokenizer) {
   return each_step(pre_tokenizer, "pretokenizers", [&](const json::Value& step) -> Status {
     const auto type = step["type"].string_view_or("");
     if (is_of_bytes_ || has_metaspace_) return refused("pre_tokenizer", step);
-    if (type == "Metaspace" && rule_ == SplitRule::kNone) return read_metaspace(step);
+    const bool is_first = rule_ == SplitRule::kNone && !isolates_digits_;
+    if (type == "Metaspace" && is_first) return read_metaspace(step);
+    if (type == "Digits" && is_first) {
+      TRY(isolates_digits_, flag_of(step, "pre_tokenizer", "individual_digits", false));
+      return isolates_digits_ ? ok() : Status(refused("pre_tokenizer", step));
+    }
     if (type == "ByteLevel") {
       is_of_bytes_ = true;
       TRY_OK(only(step, "pre_tokenizer", "add_prefix_space", false));
-      const bool splits = step["use_regex"].bool_or(true);
+      TRY(const bool splits, flag_of(step, "pre_tokenizer", "use_regex", true));
       if (splits && rule_ != SplitRule::kNone) return refused("pre_tokenizer", step);
       if (splits) rule_ = SplitRule::kGpt2;
       return ok();
@@ -191,21 +211,28 @@ Status JsonTokenizer::read_pre_tokenizer(const json::Value& pre_tokenizer) {
 }
 
 Status JsonTokenizer::read_metaspace(const json::Value& step) {
-  const auto prefix = step["prepend_scheme"].string_view_or("always");
+  const json::Value& scheme = step["prepend_scheme"];
+  const auto prefix = scheme.is_null() ? "always" : scheme.string_view_or("");
   metaspace_ = step["replacement"].string_or("");
   if (metaspace_.empty() || (prefix != "always" && prefix != "first" && prefix != "never"))
     return refused("pre_tokenizer", step);
+  // An older word for the same.
+  TRY(const bool has_prefix, flag_of(step, "pre_tokenizer", "add_prefix_space", true));
+  if (!has_prefix && prefix != "never") return refused("pre_tokenizer", step);
   has_metaspace_ = true;
   metaspace_prefix_ = prefix == "always"  ? Prefix::kAlways
                       : prefix == "first" ? Prefix::kFirst
                                           : Prefix::kNever;
-  splits_at_metaspace_ = step["split"].bool_or(true);
+  TRY(splits_at_metaspace_, flag_of(step, "pre_tokenizer", "split", true));
   return ok();
 }
 
 Status JsonTokenizer::read_model(const json::Value& model) {
-  if (model["type"].string_view_or("BPE") != "BPE") return refused("model.type", model["type"]);
-  if (model["dropout"].double_or(0) != 0) return refused("model.dropout", model["dropout"]);
+  TRY_OK(only(model, "model", "type", "BPE"));
+  const json::Value& dropout = model["dropout"];
+  if (!dropout.is_null() && dropout.double_or(1) != 0) return refused("model.dropout", dropout);
+  if (!model["vocab"].is_object()) return refused("model.vocab", model["vocab"]);
+  if (!model["merges"].is_array()) return refused("model.merges", model["merges"]);
   for (const char* member : {"continuing_subword_prefix", "end_of_word_suffix"})
     TRY_OK(only(model, "model", member, ""));
   const ByteAlphabet alphabet;
@@ -216,11 +243,14 @@ Status JsonTokenizer::read_model(const json::Value& model) {
   Bpe::Vocabulary vocabulary;
   for (const auto& [token, id] : model["vocab"].members()) {
     if (!id.is_int() || id.int_or(-1) < 0 || id.int_or(-1) > INT32_MAX - 1)
-      return refused("model.vocab '" + token + "'", id);
+      return refused("model.vocab '" + excerpt(token) + "'", id);
     const auto number = static_cast<std::int32_t>(id.int_or(0));
     const auto key = key_of(token);
     if (key) vocabulary[*key] = number;
-    texts_[number] = key.value_or(token);
+    if (!texts_.try_emplace(number, key.value_or(token)).second)
+      return Error(Code::kInvalid, "tokenizer.json: model.vocab '" + excerpt(token) +
+                                       "' has the id " + std::to_string(number) +
+                                       ", which is another token's");
     tokens_[token] = number;
     vocabulary_ = std::max<std::int64_t>(vocabulary_, number + std::int64_t{1});
   }
@@ -230,13 +260,13 @@ Status JsonTokenizer::read_model(const json::Value& model) {
     merges.emplace_back(key_of(pair.first).value_or(pair.first),
                         key_of(pair.second).value_or(pair.second));
   }
-  BpeOptions options{.is_of_bytes = is_of_bytes_,
-                     .has_byte_fallback = model["byte_fallback"].bool_or(false),
-                     .ignores_merges = model["ignore_merges"].bool_or(false),
-                     .fuses_unknown = model["fuse_unk"].bool_or(false)};
-  if (model["unk_token"].is_string()) {
-    const auto unknown = tokens_.find(model["unk_token"].string_or(""));
-    if (unknown == tokens_.end()) return refused("model.unk_token", model["unk_token"]);
+  BpeOptions options{.is_of_bytes = is_of_bytes_};
+  TRY(options.has_byte_fallback, flag_of(model, "model", "byte_fallback", false));
+  TRY(options.ignores_merges, flag_of(model, "model", "ignore_merges", false));
+  TRY(options.fuses_unknown, flag_of(model, "model", "fuse_unk", false));
+  if (const json::Value& name = model["unk_token"]; !name.is_null()) {
+    const auto unknown = tokens_.find(name.string_or(""));
+    if (!name.is_string() || unknown == tokens_.end()) return refused("model.unk_token", name);
     options.unknown = unknown->second;
   }
   auto bpe = Bpe::create(std::move(vocabulary), merges, options);
@@ -301,7 +331,8 @@ void JsonTokenizer::encode_plain(std::string_view given, bool is_first,
   for (const auto& [what, by] : replacements_)
     text = what.empty() ? by + text : replaced(text, what, by);
   if (!has_metaspace_)
-    return pretokenize(rule_, text, [&](std::string_view piece) { bpe_->encode(piece, out); });
+    return (isolates_digits_ ? pretokenize_digits : pretokenize)(
+        rule_, text, [&](std::string_view piece) { bpe_->encode(piece, out); });
   text = replaced(text, " ", metaspace_);
   const bool wants_prefix =
       metaspace_prefix_ == Prefix::kAlways || (metaspace_prefix_ == Prefix::kFirst && is_first);

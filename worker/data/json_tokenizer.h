@@ -1,7 +1,7 @@
-// Tokenizers as Hugging Face keeps them: tokenizer.json with a BPE model, of bytes (GPT-2, Llama 3)
-// or of code points with spaces as U+2581 and bytes to fall back to (Llama 2). Gives the tokens
-// that the `tokenizers` package gives with add_special_tokens=False; what stands in tokenizer.json
-// and is not done here is refused by its name.
+// Tokenizers as Hugging Face keeps them: tokenizer.json with a BPE model, of bytes (GPT-2, Llama 3,
+// SmolLM) or of code points with spaces as U+2581 and bytes to fall back to (Llama 2). Gives the
+// tokens that the `tokenizers` package gives with add_special_tokens=False, and without truncation
+// and padding; what stands in tokenizer.json and is not done here is refused by its name.
 #pragma once
 
 #include "common/files.h"
@@ -25,6 +25,12 @@ class Value;
 }
 
 namespace rubato::worker {
+
+// kInvalid: what programs say when --end is given without --tokenizer.
+Error end_without_tokenizer();
+
+// The reason() of a tokenizer.json that is well, but not one of those that this program has.
+inline constexpr const char* kUnsupportedTokenizer = "UnsupportedTokenizer";
 
 class JsonTokenizer {
  public:
@@ -72,6 +78,7 @@ class JsonTokenizer {
 
   std::vector<std::pair<std::string, std::string>> replacements_;  // {"", x}: x is put before
   SplitRule rule_ = SplitRule::kNone;
+  bool isolates_digits_ = false;  // before the rule
   bool is_of_bytes_ = false;
   bool has_metaspace_ = false, splits_at_metaspace_ = false;
   Prefix metaspace_prefix_ = Prefix::kNever;

@@ -132,6 +132,21 @@ void pretokenize(SplitRule rule, std::string_view text,
   }
 }
 
+void pretokenize_digits(SplitRule rule, std::string_view text,
+                        const std::function<void(std::string_view)>& piece) {
+  std::size_t begin = 0;  // of what lies between
+  for (std::size_t at = 0; at < text.size();) {
+    const CodePoint point = code_point_at(text, at);
+    if (class_of(point.value) == Class::kNumber) {
+      pretokenize(rule, text.substr(begin, at - begin), piece);
+      piece(text.substr(at, point.bytes));
+      begin = at + point.bytes;
+    }
+    at += point.bytes;
+  }
+  pretokenize(rule, text.substr(begin), piece);
+}
+
 namespace {
 
 constexpr std::size_t kCodePointMax = 4;  // bytes

@@ -23,8 +23,14 @@ std::optional<SplitRule> split_rule(std::string_view expression);
 void pretokenize(SplitRule rule, std::string_view text,
                  const std::function<void(std::string_view)>& piece);
 
+// The same with each number (\p{N}) a piece of its own, and what lies between two of them cut as a
+// text: the pre-tokenizer "Digits" with individual_digits.
+void pretokenize_digits(SplitRule rule, std::string_view text,
+                        const std::function<void(std::string_view)>& piece);
+
 // The longest start of `text`, which may be broken UTF-8, whose pieces, and those of what is left,
-// are the text's own whatever follows it: it ends with a word or a line. 0: none is known.
+// are the text's own whatever follows it: it ends with a word or a line. So it is of
+// pretokenize_digits(), where a text has more ends. 0: none is known.
 // `searched`: so many bytes gave 0 before, and are not looked at again.
 std::size_t whole_pieces(SplitRule rule, std::string_view text, std::size_t searched = 0);
 

@@ -5,6 +5,7 @@
 //   bible -f 'gen1:1-rev22:21' | rubato-tokenize --out /data/kjv.tok
 #include "common/clock.h"
 #include "common/files.h"
+#include "common/standard_output.h"
 #include "common/version.h"
 #include "common/words.h"
 #include "worker/backend/digest.h"
@@ -18,6 +19,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -30,6 +32,10 @@ namespace {
 constexpr std::size_t kPieceBytes = 1u << 20;
 // Of a text that must be encoded whole: some forty times its size is needed in memory.
 constexpr std::size_t kWholeBytesMax = 256u << 20;
+
+constexpr const char* kOtherWay =
+    ". Make the token file with the tokenizers package, in Megatron-LM's form (docs/models.md); "
+    "training reads it as it is";
 
 struct CloseFile {
   void operator()(std::FILE* file) const {
@@ -62,8 +68,12 @@ struct Encoder {
 
 Result<Encoder> make_encoder(FileSystem& files, const Request& request) {
   Encoder encoder;
+  if (request.tokenizer.empty() && !request.end.empty()) return end_without_tokenizer();
   if (request.tokenizer.empty()) return encoder;
-  TRY(encoder.json, JsonTokenizer::open(files, request.tokenizer));
+  auto opened = JsonTokenizer::open(files, request.tokenizer);
+  if (!opened.ok() && opened.error().reason() == kUnsupportedTokenizer)
+    return Error(Code::kInvalid, opened.error().what() + kOtherWay);
+  TRY(encoder.json, std::move(opened));
   const auto end = encoder.json->end_of_text(request.end);
   if (!end.ok()) return end.error().in(request.tokenizer);
   encoder.end = *end;
@@ -149,15 +159,12 @@ Status tokenize(const Request& request) {
   return ok();
 }
 
-}  // namespace
-}  // namespace rubato::worker
-
-int main(int argc, char** argv) {
+int run_command(int argc, char** argv) {
   CLI::App app(
       "Turns text into a token file, by bytes or by a tokenizer.json, and an end-of-text token "
       "after each input.");
-  app.set_version_flag("--version", rubato::version_of("rubato-tokenize"));
-  rubato::worker::Request request;
+  app.set_version_flag("--version", version_of("rubato-tokenize"));
+  Request request;
   app.add_option("inputs", request.inputs, "text files, in order; - is standard input")
       ->expected(-1);
   app.add_option("-o,--out", request.output, "the token file to write")->required();
@@ -165,8 +172,16 @@ int main(int argc, char** argv) {
                  "a tokenizer.json, or a folder that has one; without it a token is a byte");
   app.add_option("--end", request.end, "the token that ends a text");
   CLI11_PARSE(app, argc, argv);
-  const rubato::Status done = rubato::worker::tokenize(request);
+  const Status done = tokenize(request);
   if (done.ok()) return 0;
   std::cerr << "rubato-tokenize: " << done.error().what() << "\n";
   return 1;
+}
+
+}  // namespace
+}  // namespace rubato::worker
+
+int main(int argc, char** argv) {
+  return rubato::run_printing("rubato-tokenize",
+                              [&] { return rubato::worker::run_command(argc, argv); });
 }

@@ -1,7 +1,8 @@
 // rubato-worker: one process for one GPU (or slot). Started by the agent, which gives it a socket
 // (RUBATO_AGENT_FD) and who it is; everything else comes as commands. RUBATO_DEVICE names what it
 // computes on: cpu (the default), cuda (of the pod's GPUs the one with the number of its slot) or
-// cuda:N. Exits 0 when retired, 1 when the agent is gone, 2 when the environment is wrong.
+// cuda:N. Exits 0 when retired, 1 when the agent is gone, 2 when the environment is wrong, 75
+// (kStuckStatus) when its device is lost.
 //
 // `rubato-worker --device`, for people: opens that device, says which it is and exits 0, or says
 // what is missing and exits 2.
@@ -15,6 +16,7 @@
 #include <atomic>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <thread>
 
@@ -49,10 +51,11 @@ int run(const WorkerEnvironment& environment) {
     agent_gone.store(true);
     process.leave("the agent is gone");
   });
-  process.run();
+  const int lost = process.run();
   const int status = agent_gone.load() ? 1 : 0;
   agent.stop();
   control.join();
+  if (lost != 0) std::_Exit(lost);  // giving memory back to such a device may never end
   return status;
 }
 

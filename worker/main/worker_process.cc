@@ -100,7 +100,7 @@ void WorkerProcess::command(const std::string& body) {
   if (command.ParseFromString(body)) impl_->engine.command(command);
 }
 void WorkerProcess::beat() { impl_->engine.beat(); }
-void WorkerProcess::run() { impl_->engine.run(); }
+int WorkerProcess::run() { return impl_->engine.run(); }
 void WorkerProcess::leave(const std::string& reason) { impl_->engine.leave(reason); }
 
 }  // namespace rubato::worker

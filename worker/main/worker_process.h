@@ -57,8 +57,8 @@ class WorkerProcess {
   // A serialised wire::WorkerCommand; one that cannot be read is ignored.
   void command(const std::string& body);
   void beat();
-  // Returns when retired, or after leave().
-  void run();
+  // As StepEngine::run().
+  int run();
   void leave(const std::string& reason);
 
  private:

@@ -104,9 +104,8 @@ Status ExactSum::find_by_gradient(Stream& stream, ConstBuffer gradient) {
   return ok();
 }
 
-Status ExactSum::find_by_guards(Stream& stream, ConstBuffer reduced, Buffer exponents) {
-  TRY_OK(read_guards(stream, reduced));
-  device_->copy_to_host(stream, host_exponents_.data(), exponents);
+Status ExactSum::find_by_guards(Stream& stream, ConstBuffer reduced) {
+  copy_guards(stream, reduced);
   TRY_OK(stream.synchronize());
   for (std::size_t i = 0; i < host_found_.size(); ++i) {
     const auto guard = static_cast<std::uint32_t>(host_guards_[i]);
@@ -181,10 +180,9 @@ void ExactSum::merge(Stream& stream, ConstBuffer from, Buffer to) {
   device_->kernels().add_i32(stream, from, to);
 }
 
-Status ExactSum::read_guards(Stream& stream, ConstBuffer reduced) {
+void ExactSum::copy_guards(Stream& stream, ConstBuffer reduced) {
   CHECK_EQ(reduced.count(), accumulator_count());
   device_->copy_to_host(stream, host_guards_.data(), reduced.slice(flat_count_, block_count_));
-  return stream.synchronize();
 }
 
 bool ExactSum::is_over(std::int32_t guard) const {
@@ -192,13 +190,14 @@ bool ExactSum::is_over(std::int32_t guard) const {
 }
 
 Result<bool> ExactSum::overflows(Stream& stream, ConstBuffer reduced) {
-  TRY_OK(read_guards(stream, reduced));
+  copy_guards(stream, reduced);
+  TRY_OK(stream.synchronize());
   return std::any_of(host_guards_.begin(), host_guards_.end(),
                      [this](std::int32_t guard) { return is_over(guard); });
 }
 
 Status ExactSum::raise(Stream& stream, ConstBuffer reduced, int attempt, Buffer exponents) {
-  TRY_OK(read_guards(stream, reduced));
+  copy_guards(stream, reduced);
   device_->copy_to_host(stream, host_exponents_.data(), exponents);
   TRY_OK(stream.synchronize());
   const std::int32_t by = 4 << std::clamp(attempt, 0, 3);
@@ -218,10 +217,9 @@ void ExactSum::mean(Stream& stream, ConstBuffer reduced, ConstBuffer exponents, 
 
 Status ExactSum::advance(Stream& stream, ConstBuffer reduced, ConstBuffer gradient,
                          Buffer exponents) {
+  device_->copy_to_host(stream, host_exponents_.data(), exponents);  // waited for with the next
   TRY_OK(rounds_to_nearest() ? find_by_gradient(stream, gradient)
-                             : find_by_guards(stream, reduced, exponents));
-  device_->copy_to_host(stream, host_exponents_.data(), exponents);
-  TRY_OK(stream.synchronize());
+                             : find_by_guards(stream, reduced));
   const std::vector<std::int32_t> tops = tops_of_tensors();
   std::size_t block = 0;
   for (std::size_t tensor = 0; tensor < tops.size(); ++tensor) {

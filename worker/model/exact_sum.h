@@ -144,11 +144,11 @@ class ExactSum {
                                          std::int64_t micro_batches, int numerics);
   bool rounds_to_nearest() const { return numerics_ == 1; }
   bool keeps_unused() const { return numerics_ >= 3; }
-  Status read_guards(Stream& stream, ConstBuffer reduced);
+  void copy_guards(Stream& stream, ConstBuffer reduced);
   bool is_over(std::int32_t guard) const;
   // Into host_found_, what a block's exponent would be if only the last step counted.
   Status find_by_gradient(Stream& stream, ConstBuffer gradient);
-  Status find_by_guards(Stream& stream, ConstBuffer reduced, Buffer exponents);
+  Status find_by_guards(Stream& stream, ConstBuffer reduced);
   std::vector<std::int32_t> tops_of_tensors() const;  // the largest of host_found_ in each
   std::uint32_t dither_offset(std::int64_t step, std::int64_t micro);
 

@@ -51,12 +51,7 @@ Result<std::string> numerics_fingerprint(Device& device, Stream& stream, Model& 
   for (std::int64_t step = 0; step < 64; ++step)
     digest.add_u64(std::bit_cast<std::uint64_t>(learning_rate_at(optimizer, step * step * step)));
 
-  {
-    std::vector<float> start(static_cast<std::size_t>(table.flat_count()));
-    model.init(kProbeSeed, start);
-    device.copy_to_device(stream, state.parameters(), start.data());
-    TRY_OK(stream.synchronize());
-  }
+  TRY_OK(model.init(kProbeSeed, device, stream, state.parameters()));
   TRY(const MicroLoss loss,
       model.forward_backward(stream, probe_tokens(model), state.parameters(), gradient));
   digest.add_u64(std::bit_cast<std::uint32_t>(loss.mean));

@@ -44,19 +44,17 @@ Result<std::vector<std::int32_t>> generate(Stream& stream, Model& model, ConstBu
                                            const std::function<void(std::int32_t)>& on_token) {
   if (prompt.empty()) return Error(Code::kInvalid, "the prompt is empty");
   const auto window = static_cast<std::size_t>(model.config().sequence_length);
-  const auto vocabulary = static_cast<std::size_t>(model.config().vocabulary);
   std::vector<std::int32_t> made;
   std::vector<float> logits;
   for (std::int64_t i = 0; i < options.tokens; ++i) {
     const std::size_t length = std::min(window, prompt.size());
     const auto recent = std::span(prompt).last(length);
-    TRY_OK(model.logits(stream, recent, parameters, logits));
-    const auto last = std::span(logits).last(vocabulary);
-    if (!std::ranges::all_of(last, [](float logit) { return std::isfinite(logit); }))
+    TRY_OK(model.last_logits(stream, recent, parameters, logits));
+    if (!std::ranges::all_of(logits, [](float logit) { return std::isfinite(logit); }))
       return Error(Code::kInvalid,
                    "what the model gives is not finite: its training has diverged, or its weights "
                    "are damaged");
-    const std::int32_t token = choose(last, options, static_cast<std::uint64_t>(i));
+    const std::int32_t token = choose(logits, options, static_cast<std::uint64_t>(i));
     if (token == options.end_token) break;
     prompt.push_back(token);
     made.push_back(token);

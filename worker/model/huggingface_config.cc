@@ -1,8 +1,10 @@
 // config.json of Hugging Face transformers, one pair of functions a family.
 #include "common/json.h"
+#include "common/words.h"
 #include "worker/model/model.h"
 
 #include <charconv>
+#include <cmath>
 #include <iterator>
 #include <span>
 
@@ -19,25 +21,58 @@ double plain(float x) {
   return out;
 }
 
-// A member that, where it is there, must say what this program computes.
+Error refused_member(const std::string& member, const json::Value& found, const std::string& why) {
+  return Error(Code::kInvalid,
+               "config.json: " + member + " is " + excerpt(json::dump(found)) + why);
+}
+
+// A member that, where it is there, must say what this program computes. 16.0 is 16.
 template <class T>
 Status must_be(const json::Value& config, const char* member, const T& wanted) {
   const json::Value& found = config[member];
-  if (found.is_null() || found == json::Value(wanted)) return ok();
-  return Error(Code::kInvalid, std::string("config.json: ") + member + " is " + json::dump(found) +
-                                   ", this program computes with " +
-                                   json::dump(json::Value(wanted)) + " only");
+  const json::Value ours(wanted);
+  const bool is_same_number =
+      found.is_number() && ours.is_number() && found.double_or(0) == ours.double_or(0);
+  if (found.is_null() || found == ours || is_same_number) return ok();
+  return refused_member(member, found,
+                        ", this program computes with " + json::dump(ours) + " only");
 }
 
+// Files that other programs wrote anew have 8192.0, too.
 Result<std::int64_t> integer_of(const json::Value& found, const char* member) {
-  if (!found.is_int())
-    return Error(Code::kInvalid, std::string("config.json: ") + member +
-                                     (found.is_null() ? " is missing" : " is no integer"));
-  return found.int_or(0);
+  constexpr double kExactMost = 9007199254740992.0;  // 2^53
+  if (found.is_null())
+    return Error(Code::kInvalid, std::string("config.json: ") + member + " is missing");
+  if (found.is_int()) return found.int_or(0);
+  const double value = found.double_or(0.5);
+  if (value != std::floor(value) || std::abs(value) > kExactMost)
+    return refused_member(member, found, ", which is no integer");
+  return static_cast<std::int64_t>(value);
 }
 
 Result<std::int64_t> integer(const json::Value& config, const char* member) {
   return integer_of(config[member], member);
+}
+
+// Members that may be absent or null. What is there has its type: a text that looks like a number
+// would else be computed with the fallback, and nobody told.
+Result<std::int64_t> integer_or(const json::Value& config, const char* member,
+                                std::int64_t fallback) {
+  return config[member].is_null() ? fallback : integer(config, member);
+}
+
+Result<float> number_or(const json::Value& config, const char* member, double fallback) {
+  const json::Value& found = config[member];
+  if (!found.is_null() && !found.is_number())
+    return refused_member(member, found, ", which is no number");
+  return static_cast<float>(found.double_or(fallback));
+}
+
+Result<bool> boolean_or(const json::Value& config, const char* member, bool fallback) {
+  const json::Value& found = config[member];
+  if (!found.is_null() && !found.is_bool())
+    return refused_member(member, found, ", which is neither true nor false");
+  return found.bool_or(fallback);
 }
 
 json::Value gpt2_to_json(const ModelConfig& config) {
@@ -72,12 +107,14 @@ Result<ModelConfig> gpt2_from_json(const json::Value& config) {
   TRY(out.hidden, integer(config, "n_embd"));
   TRY(out.vocabulary, integer(config, "vocab_size"));
   TRY(out.sequence_length, integer(config, "n_positions"));
-  out.norm_epsilon = static_cast<float>(config["layer_norm_epsilon"].double_or(1e-5));
+  TRY(out.norm_epsilon, number_or(config, "layer_norm_epsilon", 1e-5));
   TRY_OK(must_be(config, "activation_function", "gelu_new"));
-  TRY_OK(must_be(config, "n_inner", 4 * out.hidden));
+  TRY_OK(must_be(config, "add_cross_attention", false));
   TRY_OK(must_be(config, "scale_attn_weights", true));
   TRY_OK(must_be(config, "scale_attn_by_inverse_layer_idx", false));
   TRY_OK(must_be(config, "tie_word_embeddings", true));
+  TRY_OK(out.validate());  // so that the width of the MLP can be computed
+  TRY_OK(must_be(config, "n_inner", 4 * out.hidden));
   return out;
 }
 
@@ -104,14 +141,10 @@ Result<json::Value> agreed(std::span<const json::Value* const> places, const cha
   for (const json::Value* place : places) {
     const json::Value& found = (*place)[member];
     if (found.is_null()) continue;
-    if (!found.is_number())
-      return Error(Code::kInvalid, std::string("config.json: ") + member + " is " +
-                                       json::dump(found) + ", which is no number");
+    if (!found.is_number()) return refused_member(member, found, ", which is no number");
     if (out.is_null()) out = found;
     if (found.double_or(0) != out.double_or(0))
-      return Error(Code::kInvalid, std::string("config.json: ") + member + " is " +
-                                       json::dump(out) + " in one place and " + json::dump(found) +
-                                       " in another");
+      return refused_member(member, out, " in one place and " + json::dump(found) + " in another");
   }
   return out;
 }
@@ -123,7 +156,7 @@ Result<std::string> rope_type_of(std::span<const json::Value* const> ropes) {
     if (rope->is_null()) continue;
     const std::string type = (*rope)["rope_type"].string_or((*rope)["type"].string_or(""));
     if (type != "default" && type != "llama3")
-      return Error(Code::kInvalid, "config.json: rope_type is '" + type +
+      return Error(Code::kInvalid, "config.json: rope_type is '" + excerpt(type) +
                                        "', this program computes with default and llama3 only");
     if (!out.empty() && type != out)
       return Error(Code::kInvalid, "config.json: rope_type is '" + out +
@@ -195,14 +228,15 @@ Result<ModelConfig> llama_from_json(const json::Value& config) {
   TRY(out.mlp_hidden, integer(config, "intermediate_size"));
   TRY(out.vocabulary, integer(config, "vocab_size"));
   TRY(out.sequence_length, integer(config, "max_position_embeddings"));
-  out.kv_heads = config["num_key_value_heads"].int_or(out.heads);
-  out.norm_epsilon = static_cast<float>(config["rms_norm_eps"].double_or(1e-6));
-  out.has_tied_head = config["tie_word_embeddings"].bool_or(false);
+  TRY(out.kv_heads, integer_or(config, "num_key_value_heads", out.heads));
+  TRY(out.norm_epsilon, number_or(config, "rms_norm_eps", 1e-6));
+  TRY(out.has_tied_head, boolean_or(config, "tie_word_embeddings", false));
   TRY_OK(must_be(config, "hidden_act", "silu"));
   TRY_OK(must_be(config, "attention_bias", false));
   TRY_OK(must_be(config, "mlp_bias", false));
   if (out.heads > 0) TRY_OK(must_be(config, "head_dim", out.hidden / out.heads));
   TRY_OK(rope_from_json(config, out));
+  TRY_OK(out.validate());
   return out;
 }
 
@@ -215,11 +249,9 @@ json::Value to_huggingface_config(const ModelConfig& config) {
 Result<ModelConfig> from_huggingface_config(const json::Value& config) {
   const std::string type = config["model_type"].string_or("");
   if (type != "gpt2" && type != "llama")
-    return Error(Code::kInvalid,
-                 "config.json: model_type is '" + type + "', this program has gpt2 and llama");
-  TRY(const ModelConfig out, type == "llama" ? llama_from_json(config) : gpt2_from_json(config));
-  TRY_OK(out.validate());
-  return out;
+    return Error(Code::kInvalid, "config.json: model_type is '" + excerpt(type) +
+                                     "', this program has gpt2 and llama");
+  return type == "llama" ? llama_from_json(config) : gpt2_from_json(config);
 }
 
 }  // namespace rubato::worker

@@ -3,7 +3,30 @@
 #include "worker/model/gpt2.h"
 #include "worker/model/llama.h"
 
+#include <algorithm>
+
 namespace rubato::worker {
+
+void Model::init(std::uint64_t seed, std::span<float> parameters) const {
+  CHECK_EQ(static_cast<std::int64_t>(parameters.size()), table().flat_count());
+  std::ranges::fill(parameters, 0.0f);
+  for (const Parameter& entry : table().entries())
+    init_tensor(seed, entry,
+                parameters.subspan(static_cast<std::size_t>(entry.offset),
+                                   static_cast<std::size_t>(entry.count)));
+}
+
+Status Model::init(std::uint64_t seed, Device& device, Stream& stream, Buffer parameters) const {
+  device.memset(stream, parameters, 0);
+  std::vector<float> host(static_cast<std::size_t>(table().largest_count()));
+  for (const Parameter& entry : table().entries()) {
+    const auto tensor = std::span(host).first(static_cast<std::size_t>(entry.count));
+    init_tensor(seed, entry, tensor);
+    device.copy_to_device(stream, parameters.slice(entry.offset, entry.count), tensor.data());
+    TRY_OK(stream.synchronize());
+  }
+  return ok();
+}
 
 Result<std::unique_ptr<Model>> make_model(const ModelConfig& config, std::int64_t micro_batch,
                                           Device& device) {

@@ -79,9 +79,14 @@ class Model {
   // Samples in one micro-batch; fixed when the model was made.
   virtual std::int64_t micro_batch() const = 0;
 
-  // Fills flat_count() elements: normal 0.02 (GPT-2: residual projections divided by sqrt(2
-  // layers)); weights of norms 1, biases 0. A function of (config, seed) alone.
-  virtual void init(std::uint64_t seed, std::span<float> parameters) const = 0;
+  // One tensor of the table as training starts with it: normal 0.02 (GPT-2: residual projections
+  // divided by sqrt(2 layers)); weights of norms 1, biases 0. A function of (config, seed) alone.
+  virtual void init_tensor(std::uint64_t seed, const Parameter& entry,
+                           std::span<float> out) const = 0;
+  // All of them, flat_count() elements with the padding zero: on the host, or on a device through
+  // memory of one tensor.
+  void init(std::uint64_t seed, std::span<float> parameters) const;
+  Status init(std::uint64_t seed, Device& device, Stream& stream, Buffer parameters) const;
 
   // Loss and gradient of one micro-batch. `tokens` holds micro_batch() rows of sequence_length + 1
   // tokens: inputs are the first sequence_length, targets the last. Overwrites all of `gradient`
@@ -97,6 +102,9 @@ class Model {
   // tokens.size() * vocabulary elements.
   virtual Status logits(Stream& stream, std::span<const std::int32_t> tokens,
                         ConstBuffer parameters, std::vector<float>& out) = 0;
+  // Of the last position alone, with the same bits: vocabulary elements.
+  virtual Status last_logits(Stream& stream, std::span<const std::int32_t> tokens,
+                             ConstBuffer parameters, std::vector<float>& out) = 0;
 
   // Of its memory, how many bytes at most it never touches (Kernels::attention_untouched).
   virtual std::uint64_t untouched_bytes() const { return 0; }

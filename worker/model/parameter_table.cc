@@ -38,6 +38,10 @@ std::int64_t ParameterTable::parameter_count() const {
   return sum;
 }
 
+std::int64_t ParameterTable::largest_count() const {
+  return entries_.empty() ? 0 : std::ranges::max_element(entries_, {}, &Parameter::count)->count;
+}
+
 std::uint64_t ParameterTable::digest() const {
   Digest digest;
   for (const Parameter& entry : entries_) {

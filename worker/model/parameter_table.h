@@ -38,6 +38,7 @@ class ParameterTable {
   std::int64_t block_count() const { return flat_count_ / kBlockElements; }
   // Elements of the tensors alone: the model's parameter count.
   std::int64_t parameter_count() const;
+  std::int64_t largest_count() const;  // elements of the largest tensor
   // Equal for tables that lay out equal names and shapes equally.
   std::uint64_t digest() const;
 

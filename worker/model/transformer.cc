@@ -64,21 +64,16 @@ Status Transformer::allocate() {
   return ok();
 }
 
-void Transformer::init(std::uint64_t seed, std::span<float> parameters) const {
-  CHECK_EQ(static_cast<std::int64_t>(parameters.size()), table_.flat_count());
-  std::fill(parameters.begin(), parameters.end(), 0.0f);
-  for (const Parameter& entry : table_.entries()) {
-    const auto out = parameters.subspan(static_cast<std::size_t>(entry.offset),
-                                        static_cast<std::size_t>(entry.count));
-    if (!entry.decays) {
-      if (entry.name.ends_with(".weight")) std::fill(out.begin(), out.end(), 1.0f);  // of a norm
-      continue;
-    }
-    const double size = deviation(entry);
-    const std::uint64_t key = Digest(seed).add(entry.name).value();
-    for (std::size_t i = 0; i < out.size(); ++i)
-      out[i] = static_cast<float>(size * normal_of(key, i));
+void Transformer::init_tensor(std::uint64_t seed, const Parameter& entry,
+                              std::span<float> out) const {
+  if (!entry.decays) {
+    const bool is_of_norm = entry.name.ends_with(".weight");
+    return std::fill(out.begin(), out.end(), is_of_norm ? 1.0f : 0.0f);
   }
+  const double size = deviation(entry);
+  const std::uint64_t key = Digest(seed).add(entry.name).value();
+  for (std::size_t i = 0; i < out.size(); ++i)
+    out[i] = static_cast<float>(size * normal_of(key, i));
 }
 
 ConstBuffer Transformer::weight(ConstBuffer flat, std::size_t index) const {
@@ -157,29 +152,40 @@ Result<MicroLoss> Transformer::evaluate(Stream& stream, std::span<const std::int
   return read_loss(stream, pass);
 }
 
-Status Transformer::logits(Stream& stream, std::span<const std::int32_t> tokens,
-                           ConstBuffer parameters, std::vector<float>& out) {
+Status Transformer::read_sequence(Stream& stream, std::span<const std::int32_t> tokens,
+                                  ConstBuffer parameters) {
   const auto length = static_cast<std::int64_t>(tokens.size());
   if (length < 1 || length > config_.sequence_length)
     return Error(Code::kInvalid, counted(length, "token") + ", but the model takes 1.." +
                                      std::to_string(config_.sequence_length));
   TRY_OK(check_tokens(tokens, tokens.size()));
-  const Pass pass{1, length};
   device_.copy_to_device(stream, inputs_.slice(0, length), tokens.data());
-  forward(stream, pass, parameters);
+  forward(stream, {1, length}, parameters);
+  return ok();
+}
 
+Buffer Transformer::logits_of(Stream& stream, ConstBuffer parameters, std::int64_t first,
+                              std::int64_t rows) {
+  const Parameter& table = table_.entries()[head_];
+  const Buffer some = logits_.slice(0, rows * padded_vocabulary_);
+  kernels_.gemm(stream,
+                {.m = rows, .n = padded_vocabulary_, .k = config_.hidden, .transpose_b = true},
+                last_norm_.slice(first * config_.hidden, rows * config_.hidden),
+                parameters.slice(table.offset, padded_vocabulary_ * config_.hidden), {}, some);
+  return some;
+}
+
+Status Transformer::logits(Stream& stream, std::span<const std::int32_t> tokens,
+                           ConstBuffer parameters, std::vector<float>& out) {
+  TRY_OK(read_sequence(stream, tokens, parameters));
+  const auto length = static_cast<std::int64_t>(tokens.size());
   const auto columns = static_cast<std::size_t>(padded_vocabulary_);
   const auto wanted = static_cast<std::size_t>(config_.vocabulary);
   out.resize(tokens.size() * wanted);
-  const Parameter& table = table_.entries()[head_];
   std::vector<float> chunk;
   for (std::int64_t first = 0; first < length; first += head_rows_) {
     const std::int64_t rows = std::min(head_rows_, length - first);
-    const Buffer some = logits_.slice(0, rows * padded_vocabulary_);
-    kernels_.gemm(stream,
-                  {.m = rows, .n = padded_vocabulary_, .k = config_.hidden, .transpose_b = true},
-                  last_norm_.slice(first * config_.hidden, rows * config_.hidden),
-                  parameters.slice(table.offset, padded_vocabulary_ * config_.hidden), {}, some);
+    const Buffer some = logits_of(stream, parameters, first, rows);
     chunk.resize(static_cast<std::size_t>(rows) * columns);
     device_.copy_to_host(stream, chunk.data(), some);
     TRY_OK(stream.synchronize());
@@ -188,6 +194,19 @@ Status Transformer::logits(Stream& stream, std::span<const std::int32_t> tokens,
                   out.data() + (static_cast<std::size_t>(first) + r) * wanted);
   }
   return ok();
+}
+
+// Its chunk is computed whole: a product of one row may have other bits.
+Status Transformer::last_logits(Stream& stream, std::span<const std::int32_t> tokens,
+                                ConstBuffer parameters, std::vector<float>& out) {
+  TRY_OK(read_sequence(stream, tokens, parameters));
+  const auto last = static_cast<std::int64_t>(tokens.size()) - 1;
+  const std::int64_t row = last % head_rows_;
+  const Buffer some = logits_of(stream, parameters, last - row, row + 1);
+  out.resize(static_cast<std::size_t>(config_.vocabulary));
+  device_.copy_to_host(stream, out.data(),
+                       some.slice(row * padded_vocabulary_, config_.vocabulary));
+  return stream.synchronize();
 }
 
 void Transformer::head(Stream& stream, const Pass& pass, ConstBuffer parameters, Buffer gradient) {

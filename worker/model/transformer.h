@@ -18,13 +18,15 @@ class Transformer : public Model {
   const ModelConfig& config() const override { return config_; }
   const ParameterTable& table() const override { return table_; }
   std::int64_t micro_batch() const override { return micro_batch_; }
-  void init(std::uint64_t seed, std::span<float> parameters) const override;
+  void init_tensor(std::uint64_t seed, const Parameter& entry, std::span<float> out) const override;
   Result<MicroLoss> forward_backward(Stream& stream, std::span<const std::int32_t> tokens,
                                      ConstBuffer parameters, Buffer gradient) override;
   Result<MicroLoss> evaluate(Stream& stream, std::span<const std::int32_t> tokens,
                              ConstBuffer parameters) override;
   Status logits(Stream& stream, std::span<const std::int32_t> tokens, ConstBuffer parameters,
                 std::vector<float>& out) override;
+  Status last_logits(Stream& stream, std::span<const std::int32_t> tokens, ConstBuffer parameters,
+                     std::vector<float>& out) override;
   std::uint64_t untouched_bytes() const override;
   double flops_per_token() const override;
 
@@ -86,6 +88,11 @@ class Transformer : public Model {
   // leaves the gradient of the last norm's output in grad_norm_.
   void head(Stream& stream, const Pass& pass, ConstBuffer parameters, Buffer gradient);
   Result<MicroLoss> read_loss(Stream& stream, const Pass& pass);
+  // One sequence, up to last_norm_.
+  Status read_sequence(Stream& stream, std::span<const std::int32_t> tokens,
+                       ConstBuffer parameters);
+  // Logits of `rows` rows of it from `first`, a multiple of head_rows_: (rows, padded vocabulary).
+  Buffer logits_of(Stream& stream, ConstBuffer parameters, std::int64_t first, std::int64_t rows);
 
   const std::int64_t head_rows_;  // rows of logits that exist at a time
   std::vector<Wish> wishes_;

@@ -27,7 +27,8 @@ struct MemoryRequest {
   bool has_checkpoints = true;  // any worker may have to write the next one, from a copy
 };
 
-// In bytes, as the device is asked for them.
+// In bytes, as the device is asked for them. The host has one tensor of the model beside them while
+// a job begins, before there is a copy of the state.
 struct MemoryPlan {
   std::uint64_t state = 0;        // parameters, both moments, exponents
   std::uint64_t gradient = 0;     // its exact sum, that of all workers, and the norm's

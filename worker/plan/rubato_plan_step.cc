@@ -36,8 +36,9 @@ Result<ModelConfig> model_of(const Words& words) {
   } else {
     PosixFileSystem files;
     TRY(const std::string text, read_text(files, words.config, kConfigBytesMax));
-    TRY(const json::Value config, json::parse(text));
-    TRY(model, from_huggingface_config(config));
+    const auto config = json::parse(text, {.refuses_duplicates = true});
+    if (!config.ok()) return config.error().in(words.config);
+    TRY(model, from_huggingface_config(*config));
   }
   if (words.sequence > 0) model.sequence_length = words.sequence;
   return model;
@@ -99,9 +100,11 @@ int run_command(int argc, char** argv) {
       "operations that follow from the shapes, and fixed efficiencies (docs/gpu.md).");
   app.set_version_flag("--version", version_of("rubato-plan-step"));
   Words words;
-  app.add_option("--model", words.model, "a preset of docs/api.md")->capture_default_str();
+  auto* const preset = app.add_option("--model", words.model, "a preset of docs/api.md");
+  preset->capture_default_str();
   app.add_option("--config", words.config, "a config.json of Hugging Face, instead of a preset")
-      ->check(CLI::ExistingFile);
+      ->check(CLI::ExistingFile)
+      ->excludes(preset);
   app.add_option("--sequence", words.sequence, "tokens of a sample; 0: the model's own")
       ->check(CLI::Range(0, 1 << 20));
   app.add_option("--micro-batch", words.micro_batch, "samples of a micro-batch")

@@ -84,13 +84,12 @@ void TorchJob::hear(const std::string& text) {
 }
 
 void TorchJob::tell(const std::string& text) {
-  const auto said = json::parse(text);
-  if (!said.ok()) return;
+  const json::Value said = json::parse(text).value_or(json::Value());
   wire::WorkerEvent event;
   wire::Failure& failure = *event.mutable_failure();
-  failure.set_reason((*said)["reason"].string_or(""));
-  failure.set_message((*said)["error"].string_or(""));
-  const bool is_for_good = (*said)["scope"].string_view_or("attempt") != "attempt";
+  failure.set_reason(said["reason"].string_or("ProgramFailed"));
+  failure.set_message(said["error"].string_or("the script failed, and its reason cannot be read"));
+  const bool is_for_good = said["scope"].string_view_or("attempt") != "attempt";
   failure.set_scope(is_for_good ? wire::FAILURE_SCOPE_WORKER : wire::FAILURE_SCOPE_ATTEMPT);
   failure.set_permanent(is_for_good);
   {

@@ -349,8 +349,10 @@ Result<MicroPart> TorchReplica::compute(const RoundKey& key, std::uint32_t micro
   const std::int64_t weight_most = std::numeric_limits<std::int32_t>::max() / setup().micro_batches;
   if (loss.weight < 0 || loss.weight > weight_most)
     return Error(Code::kInvalid,
-                 fmt::format("step {}, micro-batch {}: its weight is {}, but must lie in 0..{}",
-                             step + 1, micro, loss.weight, weight_most))
+                 fmt::format(
+                     "step {}, micro-batch {}: its weight is {}, but must lie in 0..{}: count "
+                     "larger things in rubato.Weighted, images or rows in place of pixels",
+                     step + 1, micro, loss.weight, weight_most))
         .set_reason("ProgramFailed");
   micro_ = micro;
   micro_weight_ = static_cast<std::int32_t>(loss.weight);

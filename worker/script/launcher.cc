@@ -248,7 +248,14 @@ std::string_view last_part(std::string_view path) {
   return path.substr(path.rfind('/') == std::string_view::npos ? 0 : path.rfind('/') + 1);
 }
 
-bool is_python(std::string_view word) { return last_part(word).starts_with("python"); }
+bool is_python(std::string_view word) {
+  std::string_view name = last_part(word);
+  constexpr std::string_view kName = "python";
+  if (!name.starts_with(kName)) return false;
+  name.remove_prefix(kName.size());
+  name.remove_prefix(std::min(name.find_first_not_of("0123456789."), name.size()));
+  return name.find_first_not_of("dt") == std::string_view::npos;
+}
 
 PythonStart started_by_python(std::span<const std::string> command) {
   for (std::size_t at = 1; at < command.size(); ++at) {

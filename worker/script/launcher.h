@@ -16,7 +16,7 @@ constexpr std::string_view kTorchrunModule = "torch.distributed.run";
 constexpr std::string_view kLaunchModule = "torch.distributed.launch";  // its predecessor
 
 std::string_view last_part(std::string_view path);  // behind the last slash
-bool is_python(std::string_view word);
+bool is_python(std::string_view word);  // by its whole name: python3.12, not python-entry.sh
 
 // What an interpreter runs.
 struct PythonStart {

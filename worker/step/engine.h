@@ -79,12 +79,14 @@ struct StepEngine::Impl {
   // ---- Any thread ----
   void emit(wire::WorkerEvent event);  // adds the standing
   void fail(const std::string& reason, const std::string& message, wire::FailureScope scope);
+  // Ends the process instead where the error is kDeviceLost.
+  void fail(const std::string& reason, const Error& error, wire::FailureScope scope);
   void suspect(std::uint64_t generation, const WorkerName& peer, const std::string& why);
   wire::WorkerStanding standing_now() const;  // with the mutex held
   std::uint64_t prepared_vote();              // with the mutex held
 
   // ---- Step thread: orders (engine_form.cc) ----
-  void run();
+  int run();
   void obey(const wire::WorkerCommand& order);
   void configure(const wire::Configure& order);
   void form(const wire::Form& order);
@@ -180,6 +182,7 @@ struct StepEngine::Impl {
   std::uint64_t settled_below = 0;
   bool frozen = false;  // a standing was given for an Abort while working: commit nothing
   bool retired = false;
+  bool has_lost_device = false;  // and so retires
   bool wants_checkpoint = false;
   bool wants_stop = false;
   wire::Members known_members;  // of generation standing.members_of()

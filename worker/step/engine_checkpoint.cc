@@ -22,7 +22,7 @@ void StepEngine::Impl::checkpoint_done(std::uint64_t step, const Result<std::str
       const std::lock_guard lock(mutex);
       save_error = path.error();
     }
-    fail("CheckpointFailed", path.error().what(), wire::FAILURE_SCOPE_ATTEMPT);
+    fail("CheckpointFailed", path.error(), wire::FAILURE_SCOPE_ATTEMPT);
     return;
   }
   wire::WorkerEvent event;
@@ -140,7 +140,8 @@ Status StepEngine::Impl::save_last() {
       if (begun.ok()) continue;
       failed = begun.error();  // all copies of the state are in use
     }
-    const bool is_hopeless = failed->code() == Code::kConflict || failed->code() == Code::kInvalid;
+    const bool is_hopeless = failed->code() == Code::kConflict ||
+                             failed->code() == Code::kInvalid || failed->reason() == kDeviceLost;
     if (is_hopeless || now() >= give_up || planted(Bug::kOneTry)) return *failed;
     before = "; before that: " + failed->what();
     last_checkpoint.reset();
@@ -170,8 +171,7 @@ void StepEngine::Impl::live_until(MonoTime deadline, const std::function<bool(Mo
 void StepEngine::Impl::fail_save(const std::string& what, const Error& error,
                                  wire::FailureScope scope) {
   const std::string& reason = error.reason();
-  fail(reason.empty() ? "CheckpointFailed" : reason,
-       fmt::format("{} is not written: {}", what, error.what()), scope);
+  fail(reason.empty() ? "CheckpointFailed" : reason, error.in(what + " is not written"), scope);
 }
 
 // ---- Looking -----------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ StepEngine::StepEngine(EngineParts parts) : impl_(std::make_unique<Impl>(std::mo
 StepEngine::~StepEngine() = default;
 void StepEngine::command(const wire::WorkerCommand& command) { impl_->command(command); }
 void StepEngine::beat() { impl_->beat(); }
-void StepEngine::run() { impl_->run(); }
+int StepEngine::run() { return impl_->run(); }
 void StepEngine::leave(const std::string& reason) { impl_->leave(reason); }
 
 StepEngine::Impl::Impl(EngineParts given)
@@ -115,6 +115,18 @@ void StepEngine::Impl::fail(const std::string& reason, const std::string& messag
   event.mutable_failure()->set_permanent(scope != wire::FAILURE_SCOPE_ATTEMPT);
   event.mutable_failure()->set_scope(scope);
   emit(std::move(event));
+}
+
+// An attempt may go on without this worker, and its next process in the one after it.
+void StepEngine::Impl::fail(const std::string& reason, const Error& error,
+                            wire::FailureScope scope) {
+  if (error.reason() != kDeviceLost) return fail(reason, error.what(), scope);
+  {
+    const std::lock_guard lock(mutex);
+    has_lost_device = true;
+  }
+  fail(kDeviceLost, error.what(), wire::FAILURE_SCOPE_ATTEMPT);
+  leave("its device is lost");
 }
 
 // ---- Commands

@@ -92,6 +92,8 @@ void StepEngine::Impl::follow(const wire::Follow& order) {
     standing.set_phase(has_state ? wire::WORKER_ABORTED : wire::WORKER_READY);
   }
   set_phase_name("cut off");
+  if (done.error().reason() == kDeviceLost)
+    return fail("StepFailed", done.error(), wire::FAILURE_SCOPE_ATTEMPT);
   if (is_expected || is_busy) return;  // the next order says whom to follow
   wire::WorkerEvent event;
   wire::Suspect& suspect = *event.mutable_suspect();

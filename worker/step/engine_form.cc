@@ -23,7 +23,7 @@ bool is_unanswered(const Error& error) {
 }
 }  // namespace
 
-void StepEngine::Impl::run() {
+int StepEngine::Impl::run() {
   emit({});
   for (;;) {
     std::optional<wire::WorkerCommand> order;
@@ -69,11 +69,15 @@ void StepEngine::Impl::run() {
       if (server->wants_snapshot()) changed->wait_until(lock, now() + 50ms);
     }
   }
+  bool is_lost = false;
   const std::shared_ptr<Communicator> last = [&] {
     const std::lock_guard lock(mutex);
+    is_lost = has_lost_device;
     return std::exchange(communicator, nullptr);
   }();
+  if (is_lost) return kStuckStatus;
   writer->wait_idle(now() + kLastWriteWait);
+  return 0;
 }
 
 void StepEngine::Impl::obey(const wire::WorkerCommand& order) {
@@ -192,7 +196,7 @@ void StepEngine::Impl::form(const wire::Form& order) {
     emit({});
     const Status compared = note_parked_digest();
     set_phase_name("parked");
-    if (!compared.ok()) fail("StepFailed", compared.error().what(), wire::FAILURE_SCOPE_ATTEMPT);
+    if (!compared.ok()) fail("StepFailed", compared.error(), wire::FAILURE_SCOPE_ATTEMPT);
     return emit({});
   }
   emit({});
@@ -231,7 +235,7 @@ void StepEngine::Impl::fail_start(const wire::Form& order, const Error& error) {
   // For good, here; another node may do.
   const bool is_for_good = error.code() == Code::kInvalid || reason == kCheckpointPathTaken ||
                            reason == kInitFromUnusable;
-  fail(!reason.empty() ? reason : (is_start ? "StartFailed" : "CannotLevel"), error.what(),
+  fail(!reason.empty() ? reason : (is_start ? "StartFailed" : "CannotLevel"), error,
        is_for_good ? wire::FAILURE_SCOPE_WORKER : wire::FAILURE_SCOPE_ATTEMPT);
 }
 

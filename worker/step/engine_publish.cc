@@ -130,6 +130,8 @@ void StepEngine::Impl::serve_snapshots() {
     LOG_INFO("state", "{}", copied.error().to_string());
     return;
   }
+  if (!copied.ok() && copied.error().reason() == kDeviceLost)
+    return fail("StepFailed", copied.error(), wire::FAILURE_SCOPE_ATTEMPT);
   if (!copied.ok()) {
     if (!std::exchange(warned_of_copy, true))
       LOG_WARNING("state", "the state cannot be copied for a newcomer, which is turned away: {}",
@@ -215,7 +217,7 @@ void StepEngine::Impl::validate_final() {
     if (is_interrupted()) return;
     const auto part = replica->validate(micro);
     if (!part.ok() && part.error().code() == Code::kCancelled) return;  // a script past its loop
-    if (!part.ok()) return fail("StepFailed", part.error().what(), wire::FAILURE_SCOPE_ATTEMPT);
+    if (!part.ok()) return fail("StepFailed", part.error(), wire::FAILURE_SCOPE_ATTEMPT);
     sum = validation_sum(sum, part.value());
   }
   print_validation(replica->step(), sum, all);
@@ -249,6 +251,7 @@ void StepEngine::Impl::stop(bool is_asked_to_save) {
     if (is_interrupted()) return;
     if (!saved.ok())
       fail_save("the checkpoint before the stop", saved.error(), wire::FAILURE_SCOPE_ATTEMPT);
+    if (is_interrupted()) return;  // its device is lost
   }
   {
     const std::lock_guard lock(mutex);

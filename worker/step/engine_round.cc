@@ -65,13 +65,13 @@ void StepEngine::Impl::train() {
     if (done.ok() && is_last) return;
     if (!done.ok()) {
       if (done.error().code() == Code::kCancelled) return;
-      if (const auto fault = communicator->fault()) {
+      const std::string& reason = done.error().reason();
+      const auto fault = communicator->fault();
+      if (fault && reason != kDeviceLost) {
         return suspect(membership.generation, fault->peer, fault->why);
       }
-      const bool permanent =
-          done.error().reason() == "NonFinite" || done.error().reason() == "LedgerMismatch";
-      const std::string& reason = done.error().reason();
-      return fail(reason.empty() ? "StepFailed" : reason, done.error().what(),
+      const bool permanent = reason == "NonFinite" || reason == "LedgerMismatch";
+      return fail(reason.empty() ? "StepFailed" : reason, done.error(),
                   permanent ? wire::FAILURE_SCOPE_JOB : wire::FAILURE_SCOPE_ATTEMPT);
     }
     const std::lock_guard lock(mutex);

@@ -175,18 +175,17 @@ Error ModelReplica::not_finite() {
 }
 
 Status ModelReplica::init_from_seed() {
-  std::vector<float> host(static_cast<std::size_t>(model_->table().flat_count()));
-  model_->init(config_.seed, host);
-  device_->copy_to_device(*stream_, state_.parameters(), host.data());
   for (const Buffer buffer : {state_.exp_avg(), state_.exp_avg_sq(), state_.exponents()}) {
     device_->memset(*stream_, buffer, 0);
   }
-  TRY_OK(stream_->synchronize());
   state_.set_step(0);
-  if (!config_.init_from.empty()) {
+  if (config_.init_from.empty()) {
+    TRY_OK(model_->init(config_.seed, *device_, *stream_, state_.parameters()));
+  } else {
     const Status loaded = load_weights(config_.init_from);
     if (!loaded.ok()) {
-      const bool may_change = loaded.error().code() == Code::kUnavailable;
+      const bool may_change =
+          loaded.error().code() == Code::kUnavailable || loaded.error().reason() == kDeviceLost;
       return may_change ? loaded.error().in("training.model.initFrom") : unusable(loaded.error());
     }
   }
@@ -288,7 +287,6 @@ Result<StepRecord> ModelReplica::apply(std::int64_t loss_q, std::uint64_t digest
       make_step_record(state_.step(), step_loss(loss_q, micro_batches()), digest, norm_);
   optimizer_.apply(*stream_, buffers_.gradient, norm_, state_);
   TRY_OK(sum_.advance(*stream_, buffers_.reduced, buffers_.gradient, state_.exponents()));
-  TRY_OK(stream_->synchronize());
   return record;
 }
 

@@ -94,8 +94,9 @@ class StepEngine {
   void command(const wire::WorkerCommand& command);
   // Emits the standing; call it a few times a second.
   void beat();
-  // The step thread. Returns when retired, or after leave().
-  void run();
+  // The step thread. Returns when retired, or after leave(): 0; or kStuckStatus when its device is
+  // lost, which it has said: the process is to end with it, and to wait for nothing of the device.
+  int run();
   // Ends run() as a Retire does: the agent is gone.
   void leave(const std::string& reason);
 

@@ -8,6 +8,8 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <string>
+#include <string_view>
 #include <utility>
 
 namespace rubato::worker {
@@ -16,10 +18,10 @@ namespace {
 
 class DeferredDevice : public Device {
  public:
-  explicit DeferredDevice(std::unique_ptr<Device> cpu)
+  DeferredDevice(std::unique_ptr<Device> cpu, std::uint64_t waits)
       : cpu_(std::move(cpu)),
         inner_stream_(cpu_->make_stream()),
-        scheduler_(std::make_shared<deferred::Scheduler>()),
+        scheduler_(std::make_shared<deferred::Scheduler>(waits)),
         kernels_(cpu_->kernels(), *inner_stream_) {}
 
   std::string name() const override { return "deferred"; }
@@ -84,14 +86,17 @@ void DeferredDevice::release(void* base, std::size_t) {
 
 }  // namespace
 
-std::unique_ptr<Device> make_deferred_device(std::unique_ptr<Device> cpu) {
-  return std::make_unique<DeferredDevice>(std::move(cpu));
+std::unique_ptr<Device> make_deferred_device(std::unique_ptr<Device> cpu, std::uint64_t waits) {
+  return std::make_unique<DeferredDevice>(std::move(cpu), waits);
 }
 
 Result<std::unique_ptr<Device>> open_any_device(const DeviceSpec& spec) {
-  if (spec.kind != "deferred") return open_device(spec);
+  constexpr std::string_view kKind = "deferred";
+  if (!spec.kind.starts_with(kKind)) return open_device(spec);
+  const std::string waits = spec.kind.substr(kKind.size());  // ":N"
   TRY(auto cpu, open_device({.kind = "cpu", .isa = spec.isa, .precision = spec.precision}));
-  return make_deferred_device(std::move(cpu));
+  return make_deferred_device(std::move(cpu),
+                              waits.empty() ? kNeverLost : std::stoull(waits.substr(1)));
 }
 
 Result<std::unique_ptr<Device>> open_test_device(DeviceSpec spec) {

@@ -8,6 +8,8 @@
 //   * Host memory that a copy will fill is filled with kPoison when the copy is enqueued, so that
 //     who reads it before waiting reads nonsense.
 //   * allocate() and the end of a stream or of an arena wait, as they do on a GPU.
+//   * It can be one that is lost in the middle of its work: after so many waits for its streams
+//     and events each says kDeviceLost.
 //
 // The fingerprint is the CPU's: both compute the same. Threads: as Device says; work of two streams
 // never runs at once.
@@ -22,10 +24,13 @@ namespace rubato::worker {
 
 constexpr std::uint8_t kPoison = 0xA5;
 
-// `cpu`: what computes and lends the memory.
-std::unique_ptr<Device> make_deferred_device(std::unique_ptr<Device> cpu);
+constexpr std::uint64_t kNeverLost = ~std::uint64_t{0};
 
-// open_device(), and one kind more: "deferred".
+// `cpu`: what computes and lends the memory. Lost after so many waits.
+std::unique_ptr<Device> make_deferred_device(std::unique_ptr<Device> cpu,
+                                             std::uint64_t waits = kNeverLost);
+
+// open_device(), and two kinds more: "deferred", and "deferred:N", which is lost after N waits.
 Result<std::unique_ptr<Device>> open_any_device(const DeviceSpec& spec);
 
 // What unit tests of the worker compute on: the CPU, or the kind that RUBATO_TEST_DEVICE names.

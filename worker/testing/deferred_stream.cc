@@ -54,6 +54,15 @@ void Scheduler::finish_all() {
     if (const auto queue = known.lock()) run_locked(*queue, queue->enqueued);
 }
 
+Status Scheduler::count_wait() {
+  const std::lock_guard lock(mutex_);
+  if (waits_left_ == 0)
+    return Error(Code::kInternal, "waiting for a stream: this device is lost")
+        .set_reason(kDeviceLost);
+  --waits_left_;
+  return ok();
+}
+
 void Scheduler::add_memory(void* base, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   memory_.push_back({base, bytes});
@@ -85,7 +94,7 @@ bool DeferredEvent::is_done() const {
 
 Status DeferredEvent::wait() {
   if (queue_ != nullptr) scheduler_->run(*queue_, place_);
-  return ok();
+  return scheduler_->count_wait();
 }
 
 }  // namespace rubato::worker::deferred

@@ -23,6 +23,7 @@ struct Queue {
 // The memory of a device and the order in which work runs. Thread-safe.
 class Scheduler {
  public:
+  explicit Scheduler(std::uint64_t waits) : waits_left_(waits) {}
   std::shared_ptr<Queue> add_queue();
   void enqueue(Queue& queue, std::function<void()> work);
   // Runs the queue's work up to number `until`, one after another, with the memory open.
@@ -30,6 +31,8 @@ class Scheduler {
   // All that was enqueued on a queue, or on any.
   void finish(Queue& queue);
   void finish_all();
+  // One more wait is over: kDeviceLost once there were as many as the device is to live for.
+  Status count_wait();
 
   void add_memory(void* base, std::size_t bytes);
   void remove_memory(void* base);
@@ -44,6 +47,7 @@ class Scheduler {
 
   std::recursive_mutex mutex_;  // work that waits for another queue runs that one's
   int depth_ = 0;
+  std::uint64_t waits_left_;
   std::list<Memory> memory_;
   std::list<std::weak_ptr<Queue>> queues_;
 };
@@ -55,7 +59,7 @@ class DeferredStream : public Stream {
   ~DeferredStream() override { scheduler_->finish(*queue_); }
   Status synchronize() override {
     scheduler_->finish(*queue_);
-    return ok();
+    return scheduler_->count_wait();
   }
   void enqueue(std::function<void()> work) { scheduler_->enqueue(*queue_, std::move(work)); }
   const std::shared_ptr<Queue>& queue() const { return queue_; }

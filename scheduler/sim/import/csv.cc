@@ -97,8 +97,8 @@ Result<Csv> Csv::parse(std::string file, std::string_view text,
       for (std::size_t i = 0; i < cells->size(); ++i) {
         const std::string& name = (*cells)[i];
         if (std::find(columns.begin(), columns.end(), name) == columns.end())
-          return bad(
-              fmt::format("column \"{}\": expected one of {}", name, fmt::join(columns, ", ")));
+          return bad(fmt::format("column \"{}\": expected one of {}", readable(name),
+                                 fmt::join(columns, ", ")));
         if (!csv.columns_.emplace(name, i).second)
           return bad(fmt::format("column \"{}\" stands twice; expected once", name));
       }
@@ -134,7 +134,7 @@ std::int64_t CsvRow::line() const { return csv_.rows_[row_].line; }
 
 Error CsvRow::error(std::string_view column, const std::string& expected) const {
   return {Code::kInvalid, fmt::format("{}:{}: column {}: \"{}\": expected {}", csv_.file_, line(),
-                                      column, text(column), expected)};
+                                      column, readable(text(column)), expected)};
 }
 
 Result<std::string> CsvRow::word(std::string_view column) const {

@@ -15,7 +15,7 @@
 namespace rubato::sched::sim {
 
 constexpr double kSecondsMax = 1e10;
-constexpr std::int64_t kGpusMax = 1'000'000;  // of one job
+constexpr std::int64_t kGpusMax = 1'048'576;  // of one job, as in a snapshot
 
 // The lines of a trace that say something: neither empty nor comments, without their ends.
 class Lines {

@@ -40,7 +40,7 @@ Crew::~Crew() {
   }
 }
 
-int Crew::spawn(const std::string& fault) {
+int Crew::spawn(const std::string& fault, const std::string& device) {
   const int number = static_cast<int>(workers_.size());
   int pair[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) give_up("socketpair");
@@ -59,7 +59,8 @@ int Crew::spawn(const std::string& fault) {
       "RUBATO_LEDGER=1",
       "RUBATO_FAULT_PHASE=" + fault,
       "RUBATO_FAULT_FILE=" + config_.fault_file};
-  if (!config_.device.empty()) environment.push_back("RUBATO_DEVICE=" + config_.device);
+  const std::string& kind = device.empty() ? config_.device : device;
+  if (!kind.empty()) environment.push_back("RUBATO_DEVICE=" + kind);
   if (!config_.collective.empty()) environment.push_back("RUBATO_COLLECTIVE=" + config_.collective);
   worker.pid = ::fork();
   if (worker.pid == 0) {

@@ -57,8 +57,9 @@ class Crew {
   Crew(const Crew&) = delete;
   Crew& operator=(const Crew&) = delete;
 
-  // Starts a process and configures it; `fault` is RUBATO_FAULT_PHASE. Its number.
-  int spawn(const std::string& fault = "");
+  // Starts a process and configures it; `fault` is RUBATO_FAULT_PHASE, `device` RUBATO_DEVICE where
+  // it is not the crew's. Its number.
+  int spawn(const std::string& fault = "", const std::string& device = "");
   // First generation: from the seed, or from a checkpoint.
   void start(const std::vector<int>& members, std::optional<std::uint64_t> checkpoint = {});
   // Planned changes: the newcomer follows `donor`, then all switch; or `leaver` goes.

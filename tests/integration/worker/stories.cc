@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include <fmt/format.h>
+#include <sys/wait.h>
 
 namespace rubato::worker {
 
@@ -87,6 +88,24 @@ void freezes(Stage& stage) {
   crew.until("the zombie speaks", [&] { return crew.worker(b).standing.phase() != 0; });
   crew.join(b, a);
   crew.finish();
+}
+
+// In the middle of its steps: a start takes some 80 waits of this device, all thirty steps 400
+// more.
+void loses_its_device(Stage& stage) {
+  Crew& crew = stage.crew();
+  const int a = crew.spawn();
+  const int b = crew.spawn("", "deferred:250");
+  const int c = crew.spawn();
+  crew.start({a, b, c});
+  crew.finish();
+  const CrewWorker& lost = crew.worker(b);
+  const int status = lost.wait_status.value_or(0);
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != kStuckStatus || crew.recoveries() != 1)
+    throw std::runtime_error(fmt::format("{} recoveries, and its process ended with wait status {}",
+                                         crew.recoveries(), status));
+  if (lost.failures.empty() || !lost.failures.back().starts_with(kDeviceLost))
+    throw std::runtime_error("it did not say why");
 }
 
 void stops_and_resumes(Stage& stage) {
@@ -189,6 +208,8 @@ std::vector<std::pair<std::string, Story>> all_stories(const Options& options) {
   stories.emplace_back("a leave", leaves);
   stories.emplace_back("a newcomer dies", newcomer_dies);
   stories.emplace_back("a freeze", freezes);
+  if (options.device.empty() || options.device == "deferred")
+    stories.emplace_back("a lost device", loses_its_device);
   stories.emplace_back("stop and resume with three", stops_and_resumes);
   stories.emplace_back("all die, one resumes", all_die);
   for (std::uint64_t seed = options.first_seed; seed < options.first_seed + options.seeds; ++seed) {

@@ -103,9 +103,15 @@ TEST(Json, DuplicateKeysAreRefusedWhereThatIsAskedFor) {
   };
   EXPECT_EQ(error(R"({"a":[{"b":1},{"b":2}],"b":3})"), "");
   EXPECT_EQ(error(R"({"a":1,"b":2,"a":3})"),
-            "JSON: the document has a field twice; write each once");
+            "JSON: the document has \"a\" twice; write each field once");
   EXPECT_EQ(error(R"({"a":[{},{"b":{"c":1,"c":1}}]})"),
-            "JSON: a[1].b has a field twice; write each once");
+            "JSON: a[1].b has \"c\" twice; write each field once");
+  EXPECT_EQ(error(R"({"\u001b[31m\u000a":1,"\u001b[31m\u000a":2})"),
+            "JSON: the document has \" [31m \" twice; write each field once");
+  std::string many = "{\"k3\":0";
+  for (int i = 0; i < 20; ++i) many += ",\"k" + std::to_string(i) + "\":0";
+  EXPECT_EQ(error((many + "}").c_str()),
+            "JSON: the document has \"k3\" twice; write each field once");
 }
 
 TEST(Json, NumbersKeepTheirValue) {
@@ -150,6 +156,16 @@ TEST(Json, RefusesWithTheOffset) {
     EXPECT_EQ(value.error().code(), Code::kInvalid);
     EXPECT_NE(value.error().what().find("at offset "), std::string::npos) << value.error().what();
   }
+}
+
+TEST(Json, RefusesWithTheFieldThatWasRead) {
+  const auto error = [](const char* text) { return parse(text).error().what(); };
+  EXPECT_TRUE(error(R"({"jobs":[{},{"gpus":{"min":1,"max":1e999}}]})")
+                  .starts_with("JSON, at jobs[1].gpus.max: "));
+  EXPECT_TRUE(error(R"({"a":1,"b":NaN})").starts_with("JSON, at b: "));
+  EXPECT_TRUE(error(R"([1,[2,"\ud800"]])").starts_with("JSON, at [1][1]: "));
+  EXPECT_TRUE(error("{").starts_with("JSON: "));
+  EXPECT_TRUE(error("nul").starts_with("JSON: "));
 }
 
 TEST(Json, DepthAndSizeAreBounded) {

@@ -79,5 +79,24 @@ TEST(PosixFiles, WhatStaysWrongIsNotUnavailable) {
   std::filesystem::remove_all(folder);
 }
 
+// A pipe has an end that may never come, and no places.
+TEST(PosixFiles, OpensNothingButRegularFiles) {
+  std::string folder = testing::TempDir() + "/pipes-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  PosixFileSystem files;
+  const std::string pipe = folder + "/pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  std::filesystem::create_directory(folder + "/below");
+  for (const std::string& path : {pipe, folder + "/below", std::string("/dev/null")}) {
+    for (const auto& refused :
+         {files.open(path, OpenMode::kRead).error(), files.map(path).error()}) {
+      EXPECT_EQ(refused.code(), Code::kInvalid);
+      EXPECT_EQ(refused.what(), path + " is not a regular file");
+    }
+  }
+  EXPECT_EQ(files.open(pipe, OpenMode::kUpdate).error().what(), pipe + " is not a regular file");
+  std::filesystem::remove_all(folder);
+}
+
 }  // namespace
 }  // namespace rubato

@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <new>
 #include <string>
 
 #include <fcntl.h>
@@ -74,6 +75,19 @@ TEST(RunPrinting, AReaderThatHasGoneKnows) {
     EXPECT_EQ(end.code, 1);
     EXPECT_EQ(end.errors, "");
   }
+}
+
+// What was being written is given back first: the stack is unwound.
+TEST(RunPrinting, TooLittleMemoryIsSaid) {
+  const Ended end = ended([] {},
+                          []() -> int {
+                            struct Last {
+                              ~Last() { std::fputs("given back\n", stderr); }
+                            } last;
+                            throw std::bad_alloc();
+                          });
+  EXPECT_EQ(end.code, 1);
+  EXPECT_TRUE(end.errors.starts_with("given back\nprogram: not enough memory: ")) << end.errors;
 }
 
 TEST(RunPrinting, ReturnsWhatWasReturned) {

@@ -95,6 +95,8 @@ TEST(Words, AMistakeInNumberIsFound) {
 
 TEST(Words, WhatIsPrintedIsOneLineOfText) {
   EXPECT_EQ(readable("a\nb\x1b[31m \xff\xc3\xa4"), "a b [31m ?\xc3\xa4");
+  EXPECT_EQ(readable("\xc2\x80\xc2\x9b\xc2\x9f\xc2\xa0"), "   \xc2\xa0");
+  EXPECT_EQ(excerpt("a\n" + std::string(100, 'b')), "a " + std::string(78, 'b') + " …");
 }
 
 }  // namespace

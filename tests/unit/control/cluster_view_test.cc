@@ -1,6 +1,7 @@
 #include "operator/control/cluster_view.h"
 
 #include "operator/control/node_fit.h"
+#include "scheduler/snapshot/snapshot.h"
 #include "tests/unit/control/fixtures.h"
 
 namespace rubato::control {
@@ -159,6 +160,42 @@ TEST(Capture, TaintsAndSelectorsChooseNodes) {
   EXPECT_EQ(*state.jobs[0].eligible, (std::set<std::string>{"n1", "n3"}));
   EXPECT_FALSE(of(state, "n3").schedulable);
   EXPECT_EQ(of(state, "n3").why_not, "cordoned");
+}
+
+TEST(Capture, ANodeThatSaysNoTypeIsOfAnUnknownOne) {
+  kube::Node empty = *node("n1", 2);
+  empty.meta.labels = {{"nvidia.com/gpu.product", ""}};
+  kube::Node none = *node("n2", 2);
+  none.meta.labels.clear();
+  World w = world();
+  w.nodes = {std::make_shared<const kube::Node>(empty), std::make_shared<const kube::Node>(none)};
+  const auto state = capture(w, config());
+  EXPECT_EQ(of(state, "n1").gpu_type, "unknown");
+  EXPECT_EQ(of(state, "n2").gpu_type, "unknown");
+}
+
+// Whatever happens to nodes under pods that are allocated: what is recorded can be read.
+TEST(Capture, IsASnapshotThatIsRead) {
+  World w = world();
+  w.jobs = {job(2, 4, kTwoPods)};
+  w.pods = {pod("job-w0", "n1", "Running", "job-uid-1")};  // job-w1 is promised
+  kube::Node relabelled = *node("n1", 2);
+  relabelled.meta.labels = {{"nvidia.com/gpu.product", "B"}};
+  const auto relabelled_n1 = std::make_shared<const kube::Node>(relabelled);
+  const std::vector<std::vector<std::shared_ptr<const kube::Node>>> seen = {
+      {node("n1", 2), node("n2", 2)},
+      {relabelled_n1, node("n2", 2)},
+      {node("n1", 0), node("n2", 0)},
+      {node("n2", 1)}};
+  for (const auto& nodes : seen) {
+    w.nodes = nodes;
+    w.lost_pods.clear();
+    if (nodes.size() == 1) w.lost_pods = {w.pods[0]->meta.uid};  // its node is gone
+    const sched::Snapshot recorded{capture(w, config()), {}};
+    const auto read = sched::read_snapshot(to_text(recorded));
+    ASSERT_TRUE(read.ok()) << read.error().what();
+    EXPECT_TRUE(*read == recorded);
+  }
 }
 
 std::shared_ptr<const kube::Node> in_zone(const std::string& name, const std::string& zone) {

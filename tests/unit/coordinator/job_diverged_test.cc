@@ -1,4 +1,5 @@
-// JobMachine: members that held different states.
+// JobMachine: members that held different states; and nodes where that, or the loss of a device,
+// happens again.
 #include "tests/unit/coordinator/fake_pods.h"
 
 #include <algorithm>
@@ -236,7 +237,7 @@ TEST(JobMachineDiverged, ANodeOnWhichItHappensTwiceWithinAnHourIsRefused) {
     pods.settle();
     EXPECT_EQ(pods.machine.record().members.size(), 2u);
     EXPECT_EQ(pods.view().phase, Phase::kTraining);
-    if (quiet > kDivergedAgain) {
+    if (quiet > kTroubleAgain) {
       EXPECT_TRUE(pods.view().refused.empty());
       EXPECT_NE(pods.last(1, kFollow), nullptr);
       continue;
@@ -246,6 +247,47 @@ TEST(JobMachineDiverged, ANodeOnWhichItHappensTwiceWithinAnHourIsRefused) {
     EXPECT_EQ(refusal.node, "n1");
     EXPECT_EQ(refusal.reason, "Diverged");
     EXPECT_NE(refusal.message.find(kDigests), std::string::npos) << refusal.message;
+    EXPECT_EQ(pods.last(1, kFollow), nullptr);
+  }
+}
+
+// It says so, and its process ends.
+void lose_device(FakePods& pods, int pod) {
+  pods.say(pod, [](wire::WorkerEvent& event) {
+    event.mutable_failure()->set_reason(kDeviceLost);
+    event.mutable_failure()->set_message("an illegal memory access");
+    event.mutable_failure()->set_scope(wire::FAILURE_SCOPE_ATTEMPT);
+  });
+  pods.exit(pod, 75, 0);
+}
+
+TEST(JobMachineDeviceLost, EndsAWorkerAndTheSecondTimeWithinAnHourItsNodeIsAvoided) {
+  for (const Duration quiet : {Duration(50min), Duration(70min)}) {
+    FakePods pods(3);
+    pods.start_training();
+    lose_device(pods, 1);
+    EXPECT_TRUE(pods.view().refused.empty());
+    join_again(pods, 1);
+    if (HasFatalFailure()) return;
+    EXPECT_EQ(pods.view().phase, Phase::kTraining);
+    sleep_for(pods, quiet);
+    pods.clear();
+    lose_device(pods, 1);
+    pods.settle();
+    pods.begin_anew(1);
+    pods.after(1s);
+    pods.settle();
+    EXPECT_EQ(pods.machine.record().members.size(), 2u);
+    EXPECT_EQ(pods.view().phase, Phase::kTraining);
+    if (quiet > kTroubleAgain) {
+      EXPECT_TRUE(pods.view().refused.empty());
+      EXPECT_NE(pods.last(1, kFollow), nullptr);
+      continue;
+    }
+    ASSERT_EQ(pods.view().refused.size(), 1u) << "so is its next process";
+    EXPECT_EQ(pods.view().refused[0].node, "n1");
+    EXPECT_EQ(pods.view().refused[0].reason, kDeviceLost);
+    EXPECT_NE(pods.view().refused[0].message.find("illegal memory access"), std::string::npos);
     EXPECT_EQ(pods.last(1, kFollow), nullptr);
   }
 }

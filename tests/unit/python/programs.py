@@ -89,6 +89,14 @@ class Rateless(torch.optim.Optimizer):
                 parameter.data.sub_(parameter.grad, alpha=0.1)
 
 
+def muon_and_adamw(parameters):
+    """Muon takes matrices alone."""
+    parameters = list(parameters)
+    matrices = [parameter for parameter in parameters if parameter.ndim == 2]
+    others = [parameter for parameter in parameters if parameter.ndim != 2]
+    return rubato.Optimizers(torch.optim.Muon(matrices, lr=1e-2), torch.optim.AdamW(others, lr=1e-3))
+
+
 OPTIMIZERS = {
     "AdamW": (lambda p: torch.optim.AdamW(p, lr=1e-2), cosine),
     "SGD": (lambda p: torch.optim.SGD(p, lr=1e-2, momentum=0.9, nesterov=True), warmup),
@@ -98,6 +106,7 @@ OPTIMIZERS = {
     "amsgrad": (lambda p: torch.optim.Adam(p, lr=1e-2, amsgrad=True), milestones),
     "Adagrad": (lambda p: torch.optim.Adagrad(p, lr=1e-2, initial_accumulator_value=0.1), warmup),
     "lr=None": (lambda p: Rateless(p, {"lr": None}), unscheduled),
+    "Muon and AdamW": (muon_and_adamw, cosine),
     "no lr": (lambda p: Rateless(p, {}), unscheduled),
 }
 

@@ -163,6 +163,30 @@ def test_errors_are_told_to_the_engine_and_raised():
     assert (engine.replies[0]["reason"], engine.replies[0]["scope"]) == ("NoState", "job")
 
 
+class Mute(Exception):
+    def __str__(self):
+        raise KeyError("text")
+
+
+@pytest.mark.parametrize(
+    "exception, text",
+    [
+        (ValueError("b\udcff.txt"), "ValueError: b?.txt ("),
+        (Mute(), "Mute: <Mute without a text> ("),
+        (rubato.Refused("NoState", "b\udcff.txt"), "b?.txt"),
+    ],
+)
+def test_an_exception_of_any_text_is_told(exception, text):
+    def broken(model, batch):
+        raise exception
+
+    job, engine = job_of(alone(TRAINING, 1), broken)
+    with pytest.raises(type(exception)):
+        next(job)
+    (reply,) = engine.replies
+    assert reply["error"].encode().startswith(text.encode())
+
+
 @pytest.mark.parametrize(
     "reason, code", [("Retired", 0), ("agent gone", "rubato: the job left this worker: agent gone")]
 )
@@ -249,12 +273,14 @@ def test_a_forked_child_has_no_part_in_the_job():
 _EXITS = {
     "train(id); sys.exit(1)": (1, "the script exited with status 1"),
     "train(lambda step: sys.exit(3))": (3, "the script exited with status 3"),
+    "train(id); exit(1)": (1, "the script exited with status 1"),
+    "train(id); quit(code=2)": (2, "the script exited with status 2"),
     "train(id); sys.exit('no data')": (1, "the script exited with status 1: no data"),
     "train(id); sys.exit(0)": (0, None),
     "train(lambda step: leave(1)); elsewhere()": (0, None),
 }
 _SCRIPT = """
-import atexit, os, sys, threading, torch
+import atexit, os, sys, threading, torch, torch._dynamo  # which each child would import in its first step
 torch.set_num_threads(1)
 os.environ["RUBATO_AGENT_FD"] = "taken"  # as in a pod, where what is behind the loop is part of the job
 from fake_engine import alone
@@ -310,6 +336,17 @@ def test_the_status_of_sys_exit_is_told():
         failure = text and {"error": text, "reason": "ProgramFailed", "scope": "attempt"}
         expected += [f"{[True, failure]}", f"{status}"]
     assert script.stdout.splitlines() == expected
+
+
+def test_a_script_without_a_job_tells_how_far_it_is(monkeypatch, tmp_path):
+    rubato.report(step=1)  # elsewhere it does nothing
+    told = tmp_path / "progress"
+    monkeypatch.setenv("RUBATO_PROGRESS_FILE", str(told))
+    for step in (1, 2):
+        rubato.report(step=step, loss=torch.tensor(0.0), tokens=numpy.int64(64 * step))
+    assert told.read_text() == '{"step": 2, "loss": 0.0, "tokens": 128}\n'
+    rubato.report(3)
+    assert told.read_text() == '{"step": 3}\n'
 
 
 def test_import_needs_no_torch():

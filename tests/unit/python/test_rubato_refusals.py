@@ -21,6 +21,7 @@ from programs import (
 )
 from rubato import data
 from rubato.program import Program
+from rubato.trainer import _Looks
 from torch import nn
 
 
@@ -164,6 +165,34 @@ def test_nondeterminism_is_refused():
     assert reason == "NotDeterministic" and "build()" in text
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_differs_in_later_steps_is_found_then(workers):
+    calls = []
+
+    def loss(model, batch):
+        calls.append(batch)
+        return plain_loss(model, batch) * (len(calls) if is_counting else 1)
+
+    is_counting = False
+    started_workers = started(program_of(build_around(linear), loss, workers=workers), 2)
+    train(started_workers, 0, 1)
+    is_counting = True
+    looks = started_workers[0].trainer._looks
+    looks._computed = 1000  # or the job is too young for its second look
+    with pytest.raises(rubato.Refused, match=r"^Micro-batch \d of step 2 gave another loss"):
+        train(started_workers, 1, 2)
+    started_workers[0].trainer._program.close()
+
+
+@pytest.mark.parametrize("micro_batches", [1, 8])
+def test_looks_cost_less_than_a_hundredth(micro_batches):
+    looks = _Looks()
+    steps = [step for step in range(1, 401) if sum(looks.is_due(step) for _ in range(micro_batches))]
+    assert steps == ([1, 256] if micro_batches == 1 else [1, 64, 128, 256])
+    assert len(steps) < 0.01 * 400 * micro_batches
+    assert [step for step in range(1000, 1100) if _Looks().is_due(step)][0] == 1000, "one that joins late looks, too"
+
+
 class Counting(torch.optim.SGD):
     """Keeps a number where no state_dict sees it."""
 
@@ -261,17 +290,156 @@ def test_what_is_trained_stays_the_parameters_of_build(change, text):
         worker.trainer.keep_changes()
 
 
+def rated(state):
+    state.model[1].p = 0.0
+
+
+def activated(state):
+    state.model[2] = nn.ReLU()
+
+
+def hooked(state):
+    state.model[0].register_forward_hook(lambda module, inputs, output: output * 2)
+
+
+def hooked_step(state):
+    state.optimizer.register_step_post_hook(lambda *_: None)
+
+
+def scheduled(state):
+    state.scheduler = torch.optim.lr_scheduler.StepLR(state.optimizer, 2)
+
+
+def exchanged(state):
+    state.model = nn.Sequential(*state.model)
+
+
+@pytest.mark.parametrize(
+    "change, text",
+    [
+        (rated, r"changed model\.1\.p, which"),
+        (activated, r"changed model\.2, "),
+        (hooked, r"changed hooks of model\.0, which"),
+        (hooked_step, "changed hooks of the optimizer, which"),
+        (scheduled, r"changed state\.scheduler, which"),
+        (exchanged, r"changed state\.model, model, which"),
+    ],
+)
+def test_modules_stay_those_of_build(change, text):
+    (worker,) = started(program_of(build_around(linear, nn.Dropout, lambda: nn.ELU(inplace=False)), plain_loss), 1)
+    train([worker], 0, 1)
+    worker.trainer.keep_changes()
+    change(worker.trainer.state)
+    with pytest.raises(rubato.Refused, match=text) as caught:
+        worker.trainer.keep_changes()
+    assert caught.value.reason == "StateChanged" and "buffer" in str(caught.value)
+
+
+class Rated(nn.Dropout):
+    """What changes while the job trains is in a buffer; and it notes what it saw last."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("rate", torch.tensor(0.5))
+        self.seen = self._last = None
+        self.unset = float("nan")  # which equals nothing
+
+    def forward(self, features):
+        self.p, self.seen, self._last = float(self.rate), features.max().item(), features.ndim
+        return super().forward(features)
+
+
+def test_what_a_forward_pass_keeps_is_no_change_and_a_buffer_reaches_a_newcomer():
+    program = program_of(build_around(linear, Rated), plain_loss)
+    histories = []
+    for world in (1, 2):
+        workers = started(program, world)
+        train(workers, 0, 2)
+        for worker in workers:
+            model = worker.trainer.state.model
+            model(torch.ones(TOKENS))  # an evaluation of the body's
+            model[1].rate.fill_(0.0)
+            worker.trainer.keep_changes()
+        newcomer = FakeWorker(program, TRAINING)
+        newcomer.load_from(workers[0], 2)
+        histories.append(train([*workers, newcomer], 2, 4))
+        assert workers[0].trainer.state.model[1].p == 0.0
+    assert histories[0] == histories[1]
+
+
 def test_what_is_no_state_is_refused_by_name():
     model = linear()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     schedulers = [torch.optim.lr_scheduler.StepLR(optimizer, 2)]
     for wrong, text in [
         ((optimizer, model), r"State\(model=\) is a SGD.*State\(model, optimizer, scheduler\)"),
-        ((model, [optimizer, optimizer]), r"State\(optimizer=\) is a list.*group"),
+        ((model, [optimizer, optimizer]), r"State\(optimizer=\) is a list.*rubato\.Optimizers\("),
         ((model, optimizer, schedulers), r"State\(scheduler=\) is a list.*Chained"),
     ]:
         with pytest.raises(rubato.Refused, match=text):
             rubato.State(*wrong)
+
+
+def test_complex_buffers_are_refused_and_real_ones_the_way_out():
+    def build():
+        state = build_around(linear)()
+        turns = torch.polar(torch.ones(2), torch.arange(2.0))
+        state.model.register_buffer("turns", torch.view_as_real(turns).clone() if is_real else turns)
+        return state
+
+    is_real = False
+    reason, text = refusal(program_of(build, plain_loss))
+    assert reason == "UnsupportedTensor" and "turns" in text and "torch.view_as_real()" in text
+    is_real = True
+    train(started(program_of(build, plain_loss), 2), 0, 1)
+
+
+class Blocked(torch.optim.SGD):
+    """Keeps tensors in a list, as some do that follow Shampoo."""
+
+    def step(self, closure=None):
+        super().step(closure)
+        parameter = self.param_groups[0]["params"][0]
+        self.state[parameter]["blocks"] = [torch.zeros(1)]
+
+
+def test_tensors_in_lists_of_an_optimizer_are_refused():
+    reason, text = refusal(program_of(build_around(linear, optimizer=Blocked), plain_loss))
+    assert reason == "UnsupportedState" and "blocks.0 is a tensor" in text and "a key of its own" in text
+
+
+def test_optimizers_that_do_not_fit_are_refused_among_several():
+    def optimizer(parameters, lr):
+        return rubato.Optimizers(torch.optim.LBFGS(list(parameters), lr=lr))
+
+    assert refusal(program_of(build_around(linear, optimizer=optimizer), plain_loss))[0] == "UnsupportedOptimizer"
+
+
+def test_weights_that_a_step_cannot_add_up_are_refused():
+    def loss(model, batch):
+        return rubato.Weighted(plain_loss(model, batch), weight)
+
+    weight = (2**31 - 1) // MICRO_BATCHES
+    train(started(program_of(build_around(linear), loss), 1), 0, 1)
+    weight += 1
+    reason, text = refusal(program_of(build_around(linear), loss))
+    assert reason == "BatchMismatch" and str(weight - 1) in text and "in place of pixels" in text
+
+
+def test_a_list_that_grows_is_refused_in_the_first_body():
+    def build():
+        state = build_around(linear)()
+        state.extra["kept"] = Kept()
+        state.extra["kept"].count = [0.0]
+        return state
+
+    (worker,) = started(program_of(build, plain_loss), 1)
+    train([worker], 0, 1)
+    worker.trainer.state.extra["kept"].count[0] = 5.5
+    worker.trainer.keep_changes()
+    worker.trainer.state.extra["kept"].count.append(1.0)
+    with pytest.raises(rubato.Refused, match="lists and dictionaries in optimizer, scheduler or extra"):
+        worker.trainer.keep_changes()
 
 
 def test_float64_is_not_trained_but_may_be_there():

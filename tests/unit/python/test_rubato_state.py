@@ -95,6 +95,25 @@ def test_layout():
     assert len(found["fingerprint"]) <= 200
 
 
+def test_a_compiled_model_has_the_names_of_the_one_inside():
+    def build():
+        model = torch.nn.Sequential(linear(), torch.nn.Linear(LENGTH, LENGTH))
+        names.update(model.state_dict())
+        model[1] = torch.compile(model[1], backend="eager")
+        model = torch.compile(model, backend="eager")
+        return rubato.State(model, torch.optim.AdamW(model.parameters(), lr=0.1))
+
+    names = set()
+    (worker,) = started(program_of(build, plain_loss), 1)
+    tensors = worker.found["tensors"]
+    assert names == {tensor["name"] for tensor in tensors if tensor["in_state_dict"]}
+    assert not [tensor["name"] for tensor in tensors if "_orig_mod" in tensor["name"]]
+    newcomer = FakeWorker(program_of(build, plain_loss), TRAINING)
+    train([worker], 0, 1)
+    newcomer.load_from(worker, 1)
+    train([worker, newcomer], 1, 2)
+
+
 def test_gradient_gaps_stay_zero_and_zero_grad_does_no_harm():
     (worker,) = started(program_of(build_with(*OPTIMIZERS["SGD"])), 1)
     compute = {"step": 0, "micro": 0, "ids": [0, 1], "ahead": []}

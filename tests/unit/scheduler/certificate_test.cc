@@ -51,6 +51,26 @@ class Drawn {
     return state;
   }
 
+  // Jobs that run hold a GPU of another type, too, where one is free, as if they had mixed types.
+  // Returns whether one does.
+  bool mix_held(ClusterState& state) {
+    bool does_any = false;
+    for (Job& job : state.jobs) {
+      const auto is_other = [&](const Node& node) {
+        return !job.held.empty() && node.free.gpus > 0 && node.gpu_type != job.held[0].gpu_type;
+      };
+      const auto node = std::ranges::find_if(state.nodes, is_other);
+      if (node == state.nodes.end()) continue;
+      job.held.push_back({.ordinal = std::ssize(job.held),
+                          .node = node->id,
+                          .gpu_type = node->gpu_type,
+                          .gpus = 1});
+      node->free -= job.per_pod;
+      does_any = true;
+    }
+    return does_any;
+  }
+
   std::int64_t number(std::int64_t from, std::int64_t to) {
     return std::uniform_int_distribution<std::int64_t>(from, to)(random_);
   }
@@ -213,6 +233,37 @@ TEST(Certificate, NoPlanIsWorthMoreThanTheBoundAtAnyPrices) {
     if (best > 0) sum += static_cast<double>(certificate.bound - best) / static_cast<double>(best);
   }
   EXPECT_LT(sum / kInstances, 0.25) << "of so few GPUs one job more or less is a large part";
+}
+
+// `mix` was taken from a job that runs: what it holds may be worth more than all GPUs of one type.
+TEST(Certificate, OfAJobThatHoldsTwoTypesAllItsGpusCount) {
+  std::vector<NodeId> nodes(8, "n1");
+  std::fill(nodes.begin() + 4, nodes.end(), "n2");
+  Job two_types = running("a", 8, 8, nodes);
+  for (Held& held : two_types.held) held.gpu_type = held.node == "n1" ? "A" : "B";
+  const ClusterState state = cluster({node("n1", 4, 0), node("n2", 4, 0, "B")}, {two_types});
+  const Certificate alone = certify(state, {.policy = "rubato"}, Plan{}).value();
+  EXPECT_GT(alone.value, 0);
+  EXPECT_LE(alone.value, alone.bound);
+
+  int drawn_with_two = 0;
+  for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Drawn drawn(seed);
+    ClusterState one = drawn.state();
+    drawn_with_two += drawn.mix_held(one) ? 1 : 0;
+    const Problem problem(one);
+    const ValueTable values = values_of(problem);
+    const Plan plan = make_plan(one, {.policy = "rubato"});
+    const Certificate certificate = certify(problem, values, plan);
+    EXPECT_LE(certificate.value, certificate.bound);
+    const Prices any = {
+        .types = {{"A", drawn.number(0, 2 * kValueOne)}, {"B", drawn.number(0, kValueOne)}},
+        .limits = {{"q0", {{"*", drawn.number(0, kValueOne)}}}}};
+    const Certificate other = check(problem, values, plan, any);
+    EXPECT_LE(other.value, other.bound);
+  }
+  EXPECT_GT(drawn_with_two, 20);
 }
 
 // What the search finds is the best price, not just one.

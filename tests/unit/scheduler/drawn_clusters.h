@@ -3,6 +3,7 @@
 #pragma once
 
 #include "common/rng.h"
+#include "scheduler/policy/registry.h"
 #include "tests/unit/scheduler/small_clusters.h"
 
 #include <algorithm>
@@ -154,6 +155,20 @@ inline ClusterState drawn_cluster(std::uint64_t seed, const PolicyConfig& config
   }
   for (Node& node : state.nodes) node.schedulable = !rng.chance(0.1);
   return state;
+}
+
+// For what holds under every policy: up to seed `first` marginalThroughput, then some seeds of the
+// default, and a few of each.
+constexpr std::uint64_t kSeedsOfDefault = 60;
+constexpr std::uint64_t kSeedsOfEach = 4;
+inline std::uint64_t seeds_of_all_policies(std::uint64_t first) {
+  return first + kSeedsOfDefault + kSeedsOfEach * all_policies().size();
+}
+inline PolicyConfig policy_of_seed(std::uint64_t seed, std::uint64_t first) {
+  if (seed <= first) return {.policy = "marginalThroughput"};
+  if (seed <= first + kSeedsOfDefault) return {.policy = kDefaultPolicy};
+  const std::vector<Descriptor> all = all_policies();
+  return {.policy = all[seed % all.size()].name};
 }
 
 // Cells of some queues, and jobs in them.

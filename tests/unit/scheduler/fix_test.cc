@@ -71,6 +71,35 @@ TEST(Fix, OfWhatAQueueNeverLetsItHave) {
   EXPECT_EQ(fix(job("a", 6, 6)), "lower spec.gpus.min to 4");
 }
 
+// As many jobs as nodes: to look at each node for each job would take minutes.
+TEST(Fix, OfManyJobsIsFoundByWhatTheyAskFor) {
+  constexpr int kMany = 20'000;
+  ClusterState state;
+  state.levels = {"rack"};
+  state.queues["default"].name = "default";
+  Plan plan;
+  for (int i = 0; i < kMany; ++i) {
+    state.nodes.push_back(node("n" + std::to_string(i), 8, 8, "A"));
+    state.nodes.back().domains["rack"] = "r" + std::to_string(i / 4);
+    Job& large = state.jobs.emplace_back(job("j" + std::to_string(i), 40, 40));
+    large.topology = Topology{.level = "rack", .required = true};
+    if (i % 2 == 1) large.eligible = {state.nodes.back().id};
+    plan.verdicts.push_back({.outcome = Outcome::kNever});
+  }
+  state.jobs[6].min = 33;
+  state.jobs[4].queue = "limited";
+  state.queues["limited"].quotas["*"].limit = 5;
+  plan.verdicts[2].outcome = Outcome::kNotNow;
+  const std::vector<Fix> fixes = fixes_of(state, plan);
+  ASSERT_EQ(fixes.size(), state.jobs.size());
+  EXPECT_EQ(fixes[0], Fix{PreferTopology{}});
+  EXPECT_EQ(fixes[1], Fix{LowerMin{8}});
+  EXPECT_EQ(fixes[2], Fix{});
+  EXPECT_EQ(fixes[4], Fix{LowerMin{5}});
+  EXPECT_EQ(fixes[6], Fix{LowerMin{32}});
+  EXPECT_EQ(fixes[kMany - 2], fixes[0]);
+}
+
 struct Apply {
   ClusterState& state;
   Job& job;
@@ -134,19 +163,22 @@ std::optional<Change> a_little_less(const Job& job, const Change& change) {
 // of its queue there may be no fix, where no smaller minimum helps either, and who never comes into
 // them may be told to wait.
 TEST(FixProperty, MakesTheNeverPlaced) {
-  const PolicyConfig config;
+  constexpr std::uint64_t kFirst = 600;
   std::map<std::string, int> seen;
   int in_cells = 0;
   int without_fix = 0;
-  for (std::uint64_t seed = 1; seed <= 600; ++seed) {
+  for (std::uint64_t seed = 1; seed <= seeds_of_all_policies(kFirst); ++seed) {
+    const PolicyConfig config = policy_of_seed(seed, kFirst);
     ClusterState state = drawn_cluster(seed, config);
     Rng of_cells(seed + 3'000'000);
     if (seed % 3 == 0) draw_cells(of_cells, state, config);
     const Plan plan = make_plan(state, config);
+    const std::vector<Fix> fixes = fixes_of(state, plan);
     for (std::size_t i = 0; i < state.jobs.size(); ++i) {
       const Job& job = state.jobs[i];
-      SCOPED_TRACE("seed " + std::to_string(seed) + ", job " + job.id);
+      SCOPED_TRACE("seed " + std::to_string(seed) + ", " + config.policy + ", job " + job.id);
       const Fix fix = fix_of(state, job);
+      EXPECT_EQ(fixes[i], plan.verdicts[i].outcome == Outcome::kNever ? fix : Fix{});
       const bool is_in_cells = is_confined_to_cells(state.queues.at(job.queue));
       in_cells += is_in_cells && !fix.empty() ? 1 : 0;
       const ClusterState empty = empty_but_for(state, job.id);

@@ -101,9 +101,10 @@ TEST(Forecast, IsSaidInRoundNumbers) {
 
 // Who is placed now starts now, nobody who waits is forgotten in between, and no time is below 0.
 TEST(ForecastProperty, AgreesWithThePlanOfNow) {
-  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
-    const PolicyConfig config;
+  constexpr std::uint64_t kFirst = 300;
+  for (std::uint64_t seed = 1; seed <= seeds_of_all_policies(kFirst); ++seed) {
+    const PolicyConfig config = policy_of_seed(seed, kFirst);
+    SCOPED_TRACE("seed " + std::to_string(seed) + ", " + config.policy);
     const ClusterState state = drawn_cluster(seed, config);
     const Plan plan = make_plan(state, config);
     const Starts starts = expected_starts(state, config);

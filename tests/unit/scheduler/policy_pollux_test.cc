@@ -170,6 +170,48 @@ TEST(Pollux, OfEqualsTheOneThatRunsStays) {
         << fairness;
 }
 
+// To look at each GPU of a node, or at each size of a job, would take minutes to hours.
+TEST(Pollux, OddClustersAreDecidedInSeconds) {
+  constexpr Gpus kMost = 1'048'576;
+  const auto known = [](Gpus min, Gpus max, std::size_t i) {
+    Job one = job("j" + std::to_string(i), min, max);
+    const double speed = 1 + static_cast<double>(i) / 10;
+    one.measured = {{"A", 1, speed}, {"A", max, speed * static_cast<double>(max) * 0.6}};
+    one.per_pod = {.gpus = 1};
+    return one;
+  };
+  std::vector<ClusterState> states;
+  states.push_back(cluster({node("n1", kMost, kMost)}, {}));
+  for (std::size_t i = 0; i < 8; ++i) states.back().jobs.push_back(known(1, kMost, i));
+  states.push_back(cluster({node("n1", kMost, kMost), node("n2", 7, 7)}, {}));
+  for (std::size_t i = 0; i <= 20; i += 4)
+    states.back().jobs.push_back(known(Gpus{1} << i, kMost, i));
+  states.push_back(cluster({}, {}));
+  for (int i = 0; i < 2000; ++i)
+    states.back().nodes.push_back(node("n" + std::to_string(10'000 + i), 8, 8));
+  for (std::size_t i = 0; i < 8; ++i) states.back().jobs.push_back(known(1, 16'000, i));
+  for (ClusterState& state : states) {
+    for (Node& one : state.nodes) one.free = {.gpus = one.gpus_total};
+    state.now_ms = 1'000'000;
+    const Targets targets = targets_of(state, "pollux");
+    Gpus sum = 0;
+    Gpus all = 0;
+    for (const Gpus size : targets.sizes) sum += size;
+    for (const Node& one : state.nodes) all += one.gpus_total;
+    EXPECT_LE(sum, all);
+    EXPECT_GE(sum, all / 2);
+  }
+}
+
+// Sizes above 2048 are tried in steps, and what it has beside them.
+TEST(Pollux, WhatAJobHoldsIsTriedHoweverLargeItIs) {
+  ClusterState state = cluster({node("n1", 100'000, 60'000)}, {job("a", 1, 100'000)});
+  state.jobs[0].started = true;
+  state.jobs[0].held = {{.ordinal = 0, .node = "n1", .gpu_type = "A", .gpus = 40'001}};
+  state.jobs[0].measured = {{"A", 1, 1}, {"A", 40'001, 40'001}};
+  EXPECT_EQ(targets_of(state, "pollux").sizes, std::vector<Gpus>{40'001});  // it has just come
+}
+
 TEST(Pollux, TargetsFit) {
   for (std::uint64_t seed = 1; seed <= kDrawnStates; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));

@@ -125,7 +125,8 @@ TEST(SimCells, AJobThatIsLargerThanThoseOfItsQueueIsRefused) {
     SCOPED_TRACE(policy);
     const SimResult result = play("4x4:A", jobs, policy, options);
     ASSERT_EQ(result.refused.size(), 1u);
-    EXPECT_EQ(result.refused[0].why, "asks for 8 GPUs; the most of one type that it can use is 4");
+    EXPECT_EQ(result.refused[0].why,
+              "asks for 8 GPUs; the most of one type that queue \"a\" lets it have is 4");
     EXPECT_GT(finish_s(result, "other"), 0);
     EXPECT_GT(finish_s(result, "small"), 0);
   }

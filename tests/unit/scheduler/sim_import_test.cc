@@ -98,7 +98,7 @@ TEST(SimImport, SensitivityIsATable) {
 
 TEST(SimImport, ErrorsNameLineColumnAndWhatWasExpected) {
   EXPECT_EQ(error_of("id,submit_s,gpus,duration_s\na,0,two,10\n"),
-            "t.csv:2: column gpus: \"two\": expected a whole number from 1 to 1000000");
+            "t.csv:2: column gpus: \"two\": expected a whole number from 1 to 1048576");
   EXPECT_EQ(error_of("submit_s,gpus,duration_s\n\n# a comment\n0,1\n"),
             "t.csv:4: has 2 cells; expected 3, as in the header");
   EXPECT_NE(error_of("submit_s,gpu\n0,1\n").find("t.csv:1: column \"gpu\": expected one of id,"),

@@ -1,4 +1,5 @@
 // What is written of a simulation: the page, the CSV of its jobs, and how long decisions took.
+#include "common/utf8.h"
 #include "scheduler/sim/import/csv.h"
 #include "scheduler/sim/report.h"
 #include "tests/sentences.h"
@@ -69,6 +70,45 @@ TEST(SimReport, JobsThatWereLeftOutAreCountedAndNamed) {
   SimResult many = result;
   many.refused.assign(1003, {"x", "why"});
   EXPECT_NE(page_of({many}).find("<li>and 3 more</li>"), std::string::npos);
+}
+
+// The text of a trace may be in any encoding, and anybody's.
+TEST(SimReport, ThePageIsTextWhateverNamesAre) {
+  SimResult result{.policy = "fifo", .costs = "free", .cluster = parse_cluster("1x1:A").value()};
+  result.refused = {{"b\xe9\x1b[31m", "asks"}};
+  const std::string page = page_of({result});
+  EXPECT_NE(page.find("<li>b? [31m: asks</li>"), std::string::npos) << page;
+  for (std::size_t i = 0; i < page.size(); i += utf8_length(page, i))
+    ASSERT_GT(utf8_length(page, i), 0u) << page.substr(i, 20);
+}
+
+// One in time, one late, one that never ends, and one without a deadline.
+TEST(SimReport, DeadlinesThatWereMetAreCounted) {
+  SimResult result =
+      play("1x1:A", {rigid("a", 0, 1, 10), rigid("b", 1, 1, 10), rigid("c", 2, 1, 10)}, "fifo");
+  EXPECT_EQ(summarise(result).deadlines, 0);
+  EXPECT_EQ(to_csv(result).find("deadline"), std::string::npos);
+  EXPECT_EQ(to_json(result.cluster, {summarise(result)}).find("deadline"), std::string::npos);
+  EXPECT_EQ(page_of({result}).find("on time"), std::string::npos);
+  TraceJob in_time = rigid("a", 0, 1, 10);
+  in_time.deadline_ms = 20'000;
+  TraceJob late = rigid("b", 1, 1, 10);
+  late.deadline_ms = 39'999;
+  result = play("1x1:A", {in_time, late, rigid("c", 2, 1, 10)}, "fifo");
+  result.jobs.push_back({.id = "d", .deadline_ms = 1});
+  const Summary sum = summarise(result);
+  EXPECT_EQ(sum.deadlines, 3);
+  EXPECT_EQ(sum.deadlines_met, 1);
+  const std::string text = to_csv(result);
+  const Csv csv = Csv::parse("jobs", text, Csv::header_of(text)).value();
+  ASSERT_EQ(csv.size(), 4u);
+  EXPECT_EQ(csv.row(0).text("deadline_s"), "20.000");
+  EXPECT_EQ(csv.row(0).text("on_time"), "1");
+  EXPECT_EQ(csv.row(1).text("on_time"), "0");
+  EXPECT_EQ(csv.row(2).text("on_time"), "");
+  EXPECT_EQ(csv.row(3).text("on_time"), "0");
+  EXPECT_NE(to_json(result.cluster, {sum}).find("\"deadlinesMet\": 1"), std::string::npos);
+  EXPECT_NE(page_of({result}).find("<td>1 of 3</tr>"), std::string::npos);
 }
 
 TEST(SimReport, NamesOfAnyKindAreReadBackFromTheCsv) {

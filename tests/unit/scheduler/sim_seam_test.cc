@@ -250,7 +250,8 @@ TEST(SimSeam, WhatItsQueueNeverLetsAJobHaveIsRefused) {
     const SimResult result = play("1x8:A", jobs, policy, options);
     EXPECT_EQ(result.jobs.size(), 1u) << policy;
     ASSERT_EQ(result.refused.size(), 1u) << policy;
-    EXPECT_EQ(result.refused[0].why, "asks for 8 GPUs; the most of one type that it can use is 4");
+    EXPECT_EQ(result.refused[0].why,
+              "asks for 8 GPUs; the most of one type that queue \"q\" lets it have is 4");
   }
 }
 

@@ -1,6 +1,7 @@
 #include "scheduler/snapshot/snapshot.h"
 
 #include "common/rng.h"
+#include "scheduler/policy/registry.h"
 #include "tests/unit/scheduler/small_clusters.h"
 
 #include <cmath>
@@ -118,7 +119,13 @@ TEST(Snapshot, AnyDoubleComesBackTheSame) {
 TEST(Snapshot, TheLeastThatIsNeeded) {
   const auto read = read_snapshot(R"({"version":1,"nodes":[],"jobs":[]})");
   ASSERT_TRUE(read.ok()) << read.error().what();
-  EXPECT_TRUE(*read == Snapshot{});
+  EXPECT_TRUE(*read == Snapshot{.policy = {.policy = kDefaultPolicy}});
+  for (const char* policy : {"{}", R"({"name":"rubato"})"}) {
+    const std::string said = policy;
+    EXPECT_TRUE(*read_snapshot(R"({"version":1,"policy":)" + said + R"(,"nodes":[],"jobs":[]})") ==
+                *read)
+        << said;
+  }
   const auto one = read_snapshot(
       R"({"version":1,"nodes":[{"id":"n","gpuType":"A","gpus":2,"free":{"gpus":2}}],
           "queues":[{"name":"q"}],
@@ -201,6 +208,8 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"/nodes/1/id", "\"n2\"", "nodes[1].id: \"n2\" again, expected each to have its own"},
         Wrong{"/nodes/1/gpuType", "\"*\"",
               "nodes[1].gpuType: \"*\", expected the name of a GPU type"},
+        Wrong{"/nodes/1/gpuType", "\"\"",
+              "nodes[1].gpuType: \"\", expected a text of 1 to 512 bytes"},
         Wrong{"/nodes/1/gpus", "1048576",
               "nodes[1].gpus: 1048576 more, expected at most 1048576 of all nodes together"},
         Wrong{"/nodes/1/free", "", "nodes[1].free: missing, expected an object"},
@@ -208,6 +217,10 @@ INSTANTIATE_TEST_SUITE_P(
               "nodes[1].free.gpus: 9, expected a whole number from 0 to 8"},
         Wrong{"/nodes/1/free/gpus", "-1",
               "nodes[1].free.gpus: -1, expected a whole number from 0 to 8"},
+        Wrong{"/nodes/1/free/gpus", "7",
+              "nodes[1].free.gpus: 7, expected at most 6, for pods of jobs hold 2 of its 8"},
+        Wrong{"/nodes/1/gpus", "3",
+              "nodes[1].free.gpus: 3, expected at most 1, for pods of jobs hold 2 of its 3"},
         Wrong{"/nodes/1/free/milliCpu", "2305843009213693953",
               "nodes[1].free.milliCpu: 2305843009213693953, expected a whole number from "
               "-2305843009213693952 to 2305843009213693952"},
@@ -296,6 +309,10 @@ INSTANTIATE_TEST_SUITE_P(
               "jobs[1].held[1].ordinal: -1, expected a whole number from 0 to 9007199254740992"},
         Wrong{"/jobs/1/held/0/gpus", "0",
               "jobs[1].held[0].gpus: 0, expected a whole number from 1 to 1048576"},
+        Wrong{"/jobs/1/held/0/gpuType", "",
+              "jobs[1].held[0].gpuType: missing, expected a text of 1 to 512 bytes"},
+        Wrong{"/jobs/1/held/0/gpuType", "\"\"",
+              "jobs[1].held[0].gpuType: \"\", expected a text of 1 to 512 bytes"},
         Wrong{"/jobs/1/held/0/pod", "\"x\"",
               "jobs[1].held[0].pod: an unknown field, expected only leaving, lost, unstarted, "
               "refused, ordinal, node, gpuType, gpus, "
@@ -310,7 +327,7 @@ TEST(Snapshot, NoJsonOrTooMuchOfIt) {
     EXPECT_EQ(read_snapshot(text).error().code(), Code::kInvalid) << text;
   EXPECT_EQ(read_snapshot("[]").error().what(), "the snapshot: a list, expected an object");
   const auto twice = read_snapshot(R"({"version":1,"nodes":[],"jobs":[{"id":"a","id":"b"}]})");
-  EXPECT_EQ(twice.error().what(), "JSON: jobs[0] has a field twice; write each once");
+  EXPECT_EQ(twice.error().what(), "JSON: jobs[0] has \"id\" twice; write each field once");
   std::string deep(100, '[');
   EXPECT_NE(read_snapshot(deep).error().what().find("deeper than"), std::string::npos);
   std::string id(513, 'x');
@@ -318,6 +335,24 @@ TEST(Snapshot, NoJsonOrTooMuchOfIt) {
   snapshot.state.nodes[0].id = id;
   EXPECT_EQ(read_snapshot(to_text(snapshot)).error().what(),
             "nodes[0].id: a text of 513 bytes, expected a text of 1 to 512 bytes");
+}
+
+// As the operator sees them: a node was relabelled, or lost GPUs, under pods that train on; a node
+// is gone; pods that are lost or leaving are in nobody's account.
+TEST(Snapshot, WhatHappensToNodesIsNoContradiction) {
+  Snapshot snapshot;
+  snapshot.state = cluster(
+      {node("relabelled", 4, 2, "B"), node("shrunk", 1, 0), node("n", 2, 2)},
+      {running("a", 1, 8,
+               {"relabelled", "relabelled", "shrunk", "shrunk", "n", "n", "gone", "gone"})});
+  std::vector<Held>& held = snapshot.state.jobs[0].held;
+  held[4].lost = held[6].lost = true;
+  held[5].leaving = held[7].leaving = true;
+  held[7].gpu_type = "";
+  held[7].ordinal = -1;
+  const auto read = read_snapshot(to_text(snapshot));
+  ASSERT_TRUE(read.ok()) << read.error().what();
+  EXPECT_TRUE(*read == snapshot);
 }
 
 TEST(Snapshot, ListsOfNodesAreBoundedWhereTheyAreSpreadOut) {

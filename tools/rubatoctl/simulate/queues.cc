@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kQueuesBytes = 16u << 20;
 
-// By weight.
+// By weight, of which one at least is above 0.
 const std::string& draw(const std::map<std::string, sched::Queue>& queues, Rng& rng) {
   double left = 0;
   for (const auto& [name, queue] : queues) left += queue.weight;
@@ -46,6 +46,10 @@ Status put_into_queues(std::vector<sched::sim::TraceJob>& jobs,
                        const sched::sim::SimCluster& cluster, const SimulateOptions& options) {
   if (options.draw_queues != 0 && queues.empty())
     return Error(Code::kInvalid, "--draw-queues: there are none; name them with --queues FILE");
+  if (options.draw_queues != 0 &&
+      std::ranges::none_of(queues, [](const auto& one) { return one.second.weight > 0; }))
+    return Error(Code::kInvalid,
+                 "--draw-queues: by their weights, which are all 0; expected one above 0");
   Rng rng(static_cast<std::uint64_t>(options.draw_queues));
   const auto of_node = cluster.largest_node_by_type();
   for (auto& job : jobs) {

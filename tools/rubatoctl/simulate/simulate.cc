@@ -81,10 +81,10 @@ std::string refused_text(const SimResult& result) {
   if (result.refused.empty()) return "";
   constexpr std::size_t kShown = 3;
   std::string text = fmt::format(
-      "left out: {}, which this cluster could never hold:\n",
+      "left out: {}, which could never have their GPUs:\n",
       counted_of(result.refused.size(), result.refused.size() + result.jobs.size(), "job"));
   for (std::size_t i = 0; i < std::min(kShown, result.refused.size()); ++i)
-    text += fmt::format("  {}: {}\n", result.refused[i].id, result.refused[i].why);
+    text += readable(fmt::format("  {}: {}", result.refused[i].id, result.refused[i].why)) + "\n";
   if (result.refused.size() > kShown) text += "  …\n";
   return text;
 }
@@ -125,11 +125,14 @@ std::string progress_line(const std::string& run, std::size_t finished, std::siz
 }
 
 std::string summary_table(const std::vector<Summary>& runs) {
+  const bool has_deadlines =
+      std::ranges::any_of(runs, [](const Summary& run) { return run.deadlines > 0; });
   TextTable table{
       {"POLICY", "COST", "KNOWS", "JCT MEAN s", "P50 s", "P99 s", "MAKESPAN h", "GPU h", "USED",
        "TRAINED", "WORST RHO", "RHO>1.05", "RESTARTS", "RESCALES", "DECISION µs P50/P99", "DONE"},
       {}};
-  for (const Summary& run : runs)
+  if (has_deadlines) table.head.emplace_back("ON TIME");
+  for (const Summary& run : runs) {
     table.rows.push_back(
         {run.policy, run.costs, run.knows, fmt::format("{:.1f}", run.jct_mean_s),
          fmt::format("{:.1f}", run.jct_p50_s), fmt::format("{:.1f}", run.jct_p99_s),
@@ -141,6 +144,9 @@ std::string summary_table(const std::vector<Summary>& runs) {
          fmt::format("{:.0f}/{:.0f}", run.decision_p50_us, run.decision_p99_us),
          run.unfinished == 0 ? std::to_string(run.finished)
                              : fmt::format("{}, {} never", run.finished, run.unfinished)});
+    if (has_deadlines)
+      table.rows.back().push_back(fmt::format("{} of {}", run.deadlines_met, run.deadlines));
+  }
   return render(table);
 }
 
@@ -166,6 +172,10 @@ Result<std::string> simulate(FileSystem& files, const Clock& clock, const Simula
   for (const CostModel& cost : costs) {
     for (const std::string& policy : options.policies) {
       TRY(SimResult result, run_one(clock, *cluster, jobs, policy, cost, options, queues, tell));
+      if (result.jobs.empty())
+        return Error(Code::kInvalid,
+                     readable(fmt::format("no job could ever have its GPUs; {}: {}",
+                                          result.refused.front().id, result.refused.front().why)));
       runs.push_back(summarise(result));
       left_out = refused_text(result);
       if (options.out.empty()) continue;

@@ -1,5 +1,7 @@
 #include "tools/rubatoctl/view/text_table.h"
 
+#include "common/words.h"
+
 #include <algorithm>
 #include <cctype>
 
@@ -8,7 +10,8 @@ namespace {
 
 constexpr std::size_t kGap = 3;
 
-std::size_t width_of(const std::string& text) {
+std::size_t width_of(const std::string& cell) {
+  const std::string text = readable(cell);
   return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
     return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
   }));
@@ -42,7 +45,7 @@ Widths widths_of(const TextTable& table) {
 std::string row_text(const std::vector<std::string>& cells, const Widths& widths) {
   std::string line;
   for (std::size_t i = 0; i < cells.size(); ++i) {
-    line += cells[i];
+    line += readable(cells[i]);
     if (i + 1 == cells.size()) break;
     const std::size_t column = i < widths.size() ? widths[i] : 0;
     const std::size_t used = width_of(cells[i]);

@@ -1,4 +1,5 @@
-// Tables as kubectl prints them: columns padded with three blanks. Pure functions.
+// Tables as kubectl prints them: columns padded with three blanks, each row on one line
+// whatever its cells are (readable()). Pure functions.
 #pragma once
 
 #include "common/json.h"

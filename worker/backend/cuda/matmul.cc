@@ -96,7 +96,8 @@ std::uint32_t common_alignment(std::initializer_list<const void*> pointers) {
 Error product_error(const GemmShape& s, cublasStatus_t status) {
   return Error(Code::kInternal, "a matrix product of " + std::to_string(s.m) + " x " +
                                     std::to_string(s.n) + " x " + std::to_string(s.k) +
-                                    " failed: cuBLAS status " + std::to_string(status));
+                                    " failed: cuBLAS status " + std::to_string(status))
+      .set_reason(kDeviceLost);
 }
 
 }  // namespace

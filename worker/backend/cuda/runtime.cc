@@ -38,7 +38,9 @@ Error to_error(cudaError_t error, const std::string& doing) {
       error == cudaErrorInsufficientDriver
           ? driver_problem()
           : std::string(cudaGetErrorString(error)) + " (" + cudaGetErrorName(error) + ")";
-  return Error(code_of(error), doing + ": " + why);
+  Error made(code_of(error), doing + ": " + why);
+  if (made.code() == Code::kInternal) made.set_reason(kDeviceLost);
+  return made;
 }
 
 Status to_status(cudaError_t error, const std::string& doing) {

@@ -14,7 +14,7 @@ namespace rubato::worker::cuda {
 // kExhausted: no memory; kNotFound: no such GPU; kInvalid: no driver, or one that is too old for
 // this program; kInternal: anything else, and always with the name that CUDA gives it. An error of
 // enqueued work ("an illegal memory access", a lost device) stays with the process: no later call
-// succeeds.
+// succeeds. It is kInternal, whose reason() is kDeviceLost.
 Error to_error(cudaError_t error, const std::string& doing);
 Status to_status(cudaError_t error, const std::string& doing);
 

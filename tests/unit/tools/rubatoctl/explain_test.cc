@@ -46,6 +46,22 @@ TEST(Explain, AJobThatRuns) {
   EXPECT_EQ(told("team/a"), told("1"));
 }
 
+// What a snapshot says may be anybody's: each sentence stays one line of text.
+TEST(Explain, NamesAreShownAsText) {
+  std::string text = kSnapshot;
+  const auto put = [&](std::string_view name, std::string_view instead) {
+    for (std::size_t at = text.find(name); at != std::string::npos; at = text.find(name))
+      text.replace(at, name.size(), instead);
+  };
+  put("team/b", "b\\n\\u001b[31m");
+  put("its claim", "\\u0007its\\nclaim");
+  EXPECT_NE(told("team/c", text).find("It would be placed without b  [31m.\n"), std::string::npos)
+      << told("team/c", text);
+  EXPECT_EQ(told("2", text).find("b  [31m holds 1 GPU: 1 on n2 (A).\n"), 0u);
+  EXPECT_NE(told("6", text).find(" its claim"), std::string::npos) << told("6", text);
+  EXPECT_EQ(told("nobody", text).find('\x1b'), std::string::npos);
+}
+
 TEST(Explain, AJobThatWaits) {
   EXPECT_EQ(told("team/c"),
             "team/c holds no GPUs.\n"
@@ -81,7 +97,8 @@ TEST(Explain, AJobThatCanNeverBePlaced) {
 
 TEST(Explain, AJobThatStarts) {
   std::string text = kSnapshot;
-  text.replace(text.find(R"("free":{"gpus":1})"), 17, R"("free":{"gpus":2})");
+  const std::string full = R"("gpus":2,"free":{"gpus":1})";
+  text.replace(text.find(full), full.size(), R"("gpus":3,"free":{"gpus":2})");
   EXPECT_EQ(told("team/c", text),
             "team/c holds no GPUs.\n"
             "It may have 2 GPUs, in queue \"q\", at priority 0.\n"

@@ -6,6 +6,8 @@
 #include <fstream>
 #include <sstream>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -16,7 +18,8 @@ namespace {
 
 // One node of two GPUs; a wants one or two of them, b eight.
 const std::string kSnapshot =
-    R"({"version":1,"nodes":[{"id":"n1","gpuType":"A","gpus":2,"free":{"gpus":2}}],)"
+    R"({"version":1,"policy":{"name":"fifo"},)"
+    R"("nodes":[{"id":"n1","gpuType":"A","gpus":2,"free":{"gpus":2}}],)"
     R"("queues":[{"name":"q"}],"jobs":[)"
     R"({"id":"1","name":"team/a","queue":"q","gpus":{"min":1,"max":2},"perPod":{"gpus":1}},)"
     R"({"id":"2","name":"team/b","queue":"q","gpus":{"min":8,"max":8},"perPod":{"gpus":1}}]})";
@@ -48,8 +51,29 @@ TEST(RubatoctlPlan, IsATableForPeople) {
       "\n"
       "NEVER    FIX\n"
       "team/b   lower spec.gpus.min to 2\n");
-  EXPECT_EQ(*plan_text(R"({"version":1,"nodes":[],"jobs":[]})", "table"),
+  EXPECT_EQ(*plan_text(R"({"version":1,"policy":{"name":"fifo"},"nodes":[],"jobs":[]})", "table"),
             "Nothing to do.\n\nNobody waits.\n");
+}
+
+TEST(RubatoctlPlan, OfThePolicyThatIsAssumedIsCertified) {
+  const std::string unsaid = R"({"version":1,"nodes":[],"jobs":[]})";
+  EXPECT_EQ(*plan_text(unsaid, "table"),
+            "Nothing to do.\n\nNobody waits.\n\n"
+            "At most 0.0 % below the best plan if queues shared all: worth 0.00 GPUs of 0.00.\n");
+  EXPECT_TRUE(json::parse(*plan_text(unsaid, "json"))->has("certificate"));
+}
+
+// A row stays a row, and no name speaks to the terminal.
+TEST(RubatoctlPlan, TheTableShowsNamesAsText) {
+  std::string text = kSnapshot;
+  for (const auto& [name, instead] :
+       {std::pair("team/a", R"(a\u001b[31m\nx)"), std::pair("team/b", R"(b\u0085\t)")})
+    text.replace(text.find(name), 6, instead);
+  const std::string table = *plan_text(text, "table");
+  EXPECT_NE(table.find("start    a [31m x   +2 on n1   there is room for it\n"), std::string::npos)
+      << table;
+  EXPECT_EQ(table.find_first_of("\x1b\t"), std::string::npos) << table;
+  EXPECT_NE(table.find("\nb       never "), std::string::npos) << table;
 }
 
 TEST(RubatoctlPlan, SaysWhichFieldIsWrong) {
@@ -118,16 +142,34 @@ TEST(RubatoctlPlan, StreamSaysWhichLineIsNotJsonAndHowToGoOn) {
   const std::string expected =
       "; expected a whole snapshot (docs/snapshot.md) as one JSON object without line breaks in "
       "it; go on with the next line, each is answered by itself";
-  std::istringstream in("nonsense\n\n{\"version\":1,\n" + std::string(41, '{') + "\n");
+  const std::string begins = R"({"version":1,"nodes":[],"jobs":[{"id":"a)";
+  const std::vector<std::string> bad = {"nonsense",
+                                        "",
+                                        R"({"version":1,)",
+                                        std::string(41, '{'),
+                                        begins + R"(","id":"b"}]})",
+                                        begins + R"(","weight":1e999}]})"};
+  std::string lines;
+  for (const std::string& line : bad) lines += line + "\n";
+  std::istringstream in(lines);
   std::ostringstream out;
   ASSERT_TRUE(plan({.stream = true}, in, out).ok());
-  EXPECT_EQ(
-      errors_of(out.str()),
-      (std::vector<std::string>{"line 1 cannot be read as JSON: it is nonsense" + expected,
-                                "line 2 cannot be read as JSON: it is empty" + expected,
-                                "line 3 cannot be read as JSON: it is {\"version\":1," + expected,
-                                "line 4 cannot be read as JSON: it begins with " +
-                                    std::string(40, '{') + " …" + expected}));
+  const std::vector<std::string> errors = errors_of(out.str());
+  ASSERT_EQ(errors.size(), bad.size()) << out.str();
+  const std::vector<std::pair<std::string, std::string>> shown = {
+      {"it is nonsense; JSON: ", "(at offset "},
+      {"it is empty", ""},
+      {R"(it is {"version":1,; JSON, at version: )", "(at offset "},
+      {"it begins with " + std::string(40, '{') + " …; JSON", "(at offset "},
+      {"it begins with " + begins + R"( …; JSON: jobs[0] has "id" twice; )", "each field once"},
+      {"it begins with " + begins + " …; JSON, at jobs[0].weight: ", "(at offset "}};
+  for (std::size_t i = 0; i < bad.size(); ++i) {
+    const auto& [start, reason] = shown[i];
+    const std::string head = "line " + std::to_string(i + 1) + " cannot be read as JSON: " + start;
+    EXPECT_TRUE(errors[i].starts_with(head)) << errors[i];
+    EXPECT_NE(errors[i].find(reason), std::string::npos) << errors[i];
+    EXPECT_TRUE(errors[i].ends_with(expected)) << errors[i];
+  }
 }
 
 TEST(RubatoctlPlan, StreamPassesOverALineThatIsTooLong) {

@@ -53,7 +53,7 @@ TEST_F(Simulate, DomainsAndDistancesAreRead) {
             "--distance: \"zone\": expected \"node\" or a level of the cluster, each once");
   options.domains = "rack";
   EXPECT_EQ(run(options).error().what(),
-            "--domains: \"rack\": expected LEVEL=NUMBER, from 1 to 1000000");
+            "--domains: \"rack\": expected LEVEL=NUMBER, from 1 to 100000");
 }
 
 // It reads twice as much as it can, and on the node has half of the CPUs that it asks for.
@@ -229,6 +229,47 @@ TEST_F(Simulate, ParametersAreSetByPolicy) {
   EXPECT_NE(error_of("las:quantum=1").find("parameters.quantum is not known to policy las"),
             std::string::npos);
   EXPECT_NE(error_of("las:quantumSeconds=nan"), "");
+  EXPECT_EQ(error_of("las:quantumSeconds=1:quantumSeconds=2"),
+            "policy \"las:quantumSeconds=1:quantumSeconds=2\": quantumSeconds stands twice; "
+            "expected once");
+}
+
+TEST_F(Simulate, WhatCouldNeverRunIsSaidWithItsReason) {
+  ASSERT_TRUE(replace_file(files_, folder_ + "/jobs.csv",
+                           "id,queue,submit_s,gpus,duration_s,deadline_s\n"
+                           "a\x1b[31m\xe9,q,0,4,60,100\nb,r,0,4,60,100\n")
+                  .ok());
+  ASSERT_TRUE(replace_file(files_, folder_ + "/queues.json",
+                           R"([{"name":"q","quotas":[{"gpuType":"*","limit":0}]},{"name":"r"}])")
+                  .ok());
+  SimulateOptions options{.trace = folder_ + "/jobs.csv",
+                          .nodes = "1x4:T4",
+                          .policies = {"fifo"},
+                          .cost = "restart",
+                          .queues = folder_ + "/queues.json"};
+  const std::string text = run(options).value();
+  EXPECT_NE(text.find("left out: 1 of 2 jobs, which could never have their GPUs:\n"
+                      "  a [31m?: asks for 4 GPUs; the most of one type that queue \"q\" lets it "
+                      "have is 0\n"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("ON TIME\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("1 of 1\n"), std::string::npos) << text;
+  options.only_queue = "q";
+  EXPECT_NE(
+      run(options).error().what().find("no job could ever have its GPUs; a [31m?: asks for 4 GPUs"),
+      std::string::npos);
+}
+
+TEST_F(Simulate, QueuesAreDrawnByWeightsThatAreNotAllZero) {
+  ASSERT_TRUE(replace_file(files_, folder_ + "/queues.json",
+                           R"([{"name":"a","weight":0},{"name":"b","weight":0}])")
+                  .ok());
+  const auto ran =
+      run({.policies = {"fifo"}, .queues = folder_ + "/queues.json", .draw_queues = 1, .jobs = 2});
+  ASSERT_FALSE(ran.ok());
+  EXPECT_EQ(ran.error().what(),
+            "--draw-queues: by their weights, which are all 0; expected one above 0");
 }
 
 TEST_F(Simulate, ErrorsSayWhatWasExpected) {
@@ -236,6 +277,8 @@ TEST_F(Simulate, ErrorsSayWhatWasExpected) {
             std::string::npos);
   EXPECT_NE(run({.nodes = "4:T4"}).error().what().find("--nodes: \"4:T4\": expected nodes x GPUs"),
             std::string::npos);
+  EXPECT_EQ(run({.nodes = "60000x1:T4,60000x1:T4"}).error().what(),
+            "--nodes: expected at most 100000 nodes in all");
   EXPECT_EQ(run({.trace = folder_ + "/none.csv"}).error().code(), Code::kNotFound);
 }
 

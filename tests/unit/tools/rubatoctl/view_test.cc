@@ -42,6 +42,13 @@ TEST(TextTable, CountsCharactersNotBytes) {
             "A    B\n\xC3\xA9\xC3\xA9   x\nab   y\n");
 }
 
+TEST(TextTable, ARowIsOneLineOfTextWhateverItsCellsAre) {
+  EXPECT_EQ(render({{"A", "B"}, {{"x\n\x1b[1m", "b"}, {"\xff\x80", "c"}}}),
+            "A        B\n"
+            "x  [1m   b\n"
+            "??       c\n");
+}
+
 TEST(Plot, DrawsFromTheTopLeftToTheBottomRight) {
   const std::string text =
       plot({{0, 4}, {1, 3}, {2, 2}, {3, 1}}, {{3, 'x'}}, {.width = 4, .height = 4});

@@ -99,6 +99,10 @@ TEST(SafetensorsTest, RefusesHeadersThatLie) {
                       R"("b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})",
                       12))
       << "overlap";
+  EXPECT_TRUE(refuses(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+                      R"("a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})",
+                      8))
+      << "twice";
   std::vector<unsigned char> huge(16, 0xff);
   EXPECT_FALSE(parse(huge).ok());
   EXPECT_FALSE(parse({huge.begin(), huge.begin() + 7}).ok());

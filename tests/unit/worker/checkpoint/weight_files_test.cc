@@ -3,6 +3,7 @@
 
 #include "common/json.h"
 #include "tests/unit/worker/model/training_fixture.h"
+#include "tests/unit/worker/support/troubled_files.h"
 #include "worker/checkpoint/widen.h"
 
 #include <bit>
@@ -236,7 +237,7 @@ TEST_P(WeightFilesTest, DamagedAndContradictoryFoldersAreRefused) {
   fs::remove(folder + "/model.safetensors");
   EXPECT_EQ(why(),
             " weights: expected model.safetensors or model.safetensors.index.json, found "
-            "neither");
+            "neither (save_pretrained() of transformers writes one)");
   write(20000);
   const std::string index = "model.safetensors.index.json";
   const std::string kept = take(read_text(files, folder + "/" + index, 1 << 20));
@@ -259,7 +260,19 @@ TEST_P(WeightFilesTest, DamagedAndContradictoryFoldersAreRefused) {
   edit([&](json::Value& v) { v.set(tensor, "../elsewhere.safetensors"); });
   EXPECT_EQ(why(), index + ": tensor " + tensor +
                        ": expected a file beside the index, found \"../elsewhere.safetensors\"");
+  edit([&](json::Value& v) { v.set(tensor, "a\nb.safetensors"); });
+  EXPECT_EQ(why(), index + ": tensor " + tensor +
+                       ": expected a file beside the index, found \"a\\nb.safetensors\"");
+  rewrite(index, [&](std::string& text) {
+    text = kept;
+    text.insert(1, R"("weight_map": {},)");
+  });
+  EXPECT_EQ(why(), index + ": JSON: the document has \"weight_map\" twice; write each field once");
   rewrite(index, [&](std::string& text) { text = kept; });
+  const std::string twice = R"("dtype": "float32",)";
+  rewrite("config.json", [&](std::string& text) { text.insert(1, twice); });
+  EXPECT_EQ(why(), "config.json: JSON: the document has \"dtype\" twice; write each field once");
+  rewrite("config.json", [&](std::string& text) { text.erase(1, twice.size()); });
   EXPECT_EQ(why(), "");
   fs::resize_file(folder + "/" + shard, fs::file_size(folder + "/" + shard) - 1);
   EXPECT_NE(why().find("lies beyond the end of the file"), std::string::npos) << why();
@@ -267,6 +280,54 @@ TEST_P(WeightFilesTest, DamagedAndContradictoryFoldersAreRefused) {
   EXPECT_NE(why().find(shard), std::string::npos) << why();
   rewrite("config.json", [](std::string& text) { text.resize(20); });
   EXPECT_FALSE(why().empty());
+}
+
+// A config.json may say more than any machine has.
+TEST_P(WeightFilesTest, AModelThatIsNotThereTakesNoMemory) {
+  write(1 << 30);
+  ModelConfig huge = GetParam();
+  huge.layers = 1024;
+  huge.hidden = huge.mlp_hidden = 65536;
+  const ParameterTable wanted = take(parameter_table(huge, *device));
+  std::vector<float> flat;
+  const auto read = take(WeightFiles::open(files, folder)).read(wanted, flat);
+  EXPECT_NE(read.error().what().find(": expected [61, 65536], found [61, 32]"), std::string::npos)
+      << read.error().what();
+  EXPECT_EQ(flat.capacity(), 0u);
+}
+
+// Anybody may have written them, and a message goes to terminals and logs.
+TEST_P(WeightFilesTest, NamesOfTensorsAreCutAndWithoutControlCharacters) {
+  write_changed([](std::vector<TensorView>& tensors) {
+    tensors.push_back(tensors[1]);
+    tensors.back().name = "evil\x1b[31m\nline" + std::string(1000, 'a');
+  });
+  EXPECT_TRUE(why().starts_with("model.safetensors: tensor evil [31m linea")) << why();
+  EXPECT_LT(why().size(), 300u);
+}
+
+TEST_P(WeightFilesTest, WeightsThatAreNotFiniteAreCounted) {
+  EXPECT_EQ(not_finite(table(), weights), "");
+  const Parameter& second = table().entries()[1];
+  const auto last = static_cast<std::size_t>(second.offset + second.count - 1);
+  weights[last] = NAN;
+  EXPECT_EQ(not_finite(table(), weights),
+            "1 parameter is not finite, the first in tensor " + second.name);
+  weights[0] = -INFINITY;
+  EXPECT_EQ(not_finite(table(), weights),
+            "2 parameters are not finite, the first in tensor " + table().entries()[0].name);
+}
+
+// A kill leaves a folder that nobody takes for a whole one.
+TEST_P(WeightFilesTest, TheConfigurationComesLast) {
+  TroubledFiles watched(files);
+  watched.on_rename = [&](const std::string& to) -> Status {
+    if (!to.ends_with("/config.json")) return ok();
+    EXPECT_GT(std::distance(fs::directory_iterator(folder), {}), 3);
+    return Error(Code::kUnavailable, "killed");
+  };
+  EXPECT_FALSE(write_weights(watched, folder, GetParam(), table(), weights, 20000).ok());
+  EXPECT_EQ(why(), " config.json: expected one, found none");
 }
 
 }  // namespace

@@ -63,6 +63,15 @@ json::Value of_all_bytes(bool is_llama) {
   return file;
 }
 
+json::Value isolating_digits(json::Value file) {
+  const auto digits = json::Value::object({{"type", "Digits"}, {"individual_digits", true}});
+  const json::Value rest = file["pre_tokenizer"];
+  file.set("pre_tokenizer",
+           json::Value::object(
+               {{"type", "Sequence"}, {"pretokenizers", json::Value::array({digits, rest})}}));
+  return file;
+}
+
 using Tokens = std::vector<std::int32_t>;
 
 TEST(JsonTokenizer, EncodesAndDecodes) {
@@ -75,6 +84,58 @@ TEST(JsonTokenizer, EncodesAndDecodes) {
   EXPECT_EQ(tokenizer->decode(Tokens{4, 5, 3, 9, 77}), "ab ab\n<end>");
 }
 
+// What lies before a digit is cut as if the text ended there: its last space stays where it is.
+TEST(JsonTokenizer, DigitsMayBePiecesOfTheirOwn) {
+  const json::Value file = of_all_bytes(false);
+  const auto plain = JsonTokenizer::parse(json::dump(file)).value();
+  const auto digits = JsonTokenizer::parse(json::dump(isolating_digits(file))).value();
+  EXPECT_EQ(plain.encode("a  1  a"), (Tokens{197, 132, 132, 149, 132, 360}));
+  EXPECT_EQ(digits.encode("a  1  a"), (Tokens{197, 356, 149, 132, 360}));
+  EXPECT_EQ(digits.decode(digits.encode("12 ½ x7")), "12 ½ x7");
+}
+
+// Another type read as absent would give other tokens, and nobody would be told.
+TEST(JsonTokenizer, MembersOfAnotherTypeAreRefused) {
+  using json::Value;
+  const auto why = [](std::initializer_list<const char*> path, Value value) {
+    Value file = small();
+    Value* at = &file;
+    for (const char* member : path) at = &at->at(member);
+    *at = std::move(value);
+    const auto read = JsonTokenizer::parse(json::dump(file));
+    return read.ok() ? "accepted" : read.error().what();
+  };
+  const std::string of = "tokenizer.json: ", end = " is not supported";
+  EXPECT_EQ(why({"model"}, nullptr), of + "model.vocab is missing");
+  EXPECT_EQ(why({"model", "vocab"}, Value::array({"a"})), of + "model.vocab [\"a\"]" + end);
+  EXPECT_EQ(why({"model", "merges"}, nullptr), of + "model.merges is missing");
+  EXPECT_EQ(why({"model", "merges"}, "a b"), of + "model.merges \"a b\"" + end);
+  EXPECT_EQ(why({"model", "type"}, 5), of + "model.type 5" + end);
+  EXPECT_EQ(why({"model", "dropout"}, "0.5"), of + "model.dropout \"0.5\"" + end);
+  EXPECT_EQ(why({"model", "dropout"}, 0.0), "accepted");
+  EXPECT_EQ(why({"model", "unk_token"}, 5), of + "model.unk_token 5" + end);
+  for (const std::string member : {"byte_fallback", "ignore_merges", "fuse_unk"}) {
+    EXPECT_EQ(why({"model", member.c_str()}, 1), of + "model." + member + " 1" + end);
+    EXPECT_EQ(why({"model", member.c_str()}, nullptr), "accepted");
+  }
+  EXPECT_EQ(why({"model", "vocab", "b"}, 0),
+            of + "model.vocab 'b' has the id 0, which is another token's");
+  EXPECT_EQ(why({"added_tokens"}, Value::object()), of + "added_tokens {}" + end);
+  EXPECT_EQ(why({"normalizer"}, Value::object({{"type", "Sequence"}, {"normalizers", 1}})),
+            of + "normalizers 1" + end);
+  EXPECT_EQ(why({"pre_tokenizer", "use_regex"}, "false"),
+            of + "pre_tokenizer.use_regex \"false\"" + end);
+  const auto metaspace = [&](const char* member, Value value) {
+    return why({"pre_tokenizer"}, Value::object({{"type", "Metaspace"}, {"replacement", "\u2581"}})
+                                      .set(member, std::move(value)));
+  };
+  EXPECT_EQ(metaspace("split", 1), of + "pre_tokenizer.split 1" + end);
+  EXPECT_NE(metaspace("prepend_scheme", 5), "accepted");
+  EXPECT_NE(metaspace("add_prefix_space", false), "accepted");  // and its prefix would be "always"
+  EXPECT_EQ(JsonTokenizer::parse(R"({"model": {}, "model": {}})").error().what(),
+            "JSON: the document has \"model\" twice; write each field once");
+}
+
 TEST(JsonTokenizer, WhatItDoesNotDoIsRefusedByName) {
   const auto why = [](auto change) {
     json::Value file = small();
@@ -85,8 +146,15 @@ TEST(JsonTokenizer, WhatItDoesNotDoIsRefusedByName) {
   using json::Value;
   EXPECT_EQ(why([](Value& v) { v.set("normalizer", Value::object({{"type", "NFC"}})); }),
             "tokenizer.json: normalizer {\"type\":\"NFC\"} is not supported");
-  EXPECT_EQ(why([](Value& v) { v.set("padding", Value::object({{"length", 3}})); }),
-            "tokenizer.json: padding {\"length\":3} is not supported");
+  for (const char* member : {"padding", "truncation"})  // of batches, not of a text
+    EXPECT_EQ(why([&](Value& v) { v.set(member, Value::object({{"max_length", 3}})); }),
+              "accepted");
+  EXPECT_EQ(why([](Value& v) {
+              v = isolating_digits(v);
+              v.at("pre_tokenizer").at("pretokenizers").at(0).set("individual_digits", false);
+            }),
+            "tokenizer.json: pre_tokenizer {\"type\":\"Digits\",\"individual_digits\":false} is "
+            "not supported");
   EXPECT_EQ(why([](Value& v) { v.at("pre_tokenizer").set("add_prefix_space", true); }),
             "tokenizer.json: pre_tokenizer.add_prefix_space true is not supported");
   EXPECT_EQ(
@@ -108,6 +176,9 @@ TEST(JsonTokenizer, WhatItDoesNotDoIsRefusedByName) {
             "tokenizer.json: added_tokens '<end>'.lstrip true is not supported");
   EXPECT_EQ(why([](Value& v) { v.at("added_tokens").at(0).set("id", 5); }),
             "tokenizer.json: added_tokens '<end>' has the id 5, which is another token's");
+  EXPECT_EQ(
+      why([](Value& v) { v.at("added_tokens").at(0).set("id", 5).set("content", "\x1b[2J"); }),
+      "tokenizer.json: added_tokens ' [2J' has the id 5, which is another token's");
   EXPECT_EQ(why([](Value& v) { v.at("added_tokens").at(0).set("content", "ab"); }),
             "tokenizer.json: added_tokens 'ab' has the id 9, before it had 4");
   EXPECT_EQ(why([](Value& v) { v.at("added_tokens").at(0).set("content", "ab").set("id", 4); }),
@@ -179,8 +250,10 @@ TEST(JsonTokenizer, AnyPartGivesTheTokensOfTheWhole) {
   const std::string points[] = {"a",  "b",    "7",        ".",      "'",      "s",      " ",  " ",
                                 "\n", "\r",   "\t",       "\u3000", "\u00a0", "\u2028", "中", "é",
                                 "。", "\xFF", "\xE2\x82", "\xC3",   "ſ",      "<end>",  "ll", "½"};
-  for (const bool is_llama : {false, true}) {
-    const auto tokenizer = JsonTokenizer::parse(json::dump(of_all_bytes(is_llama))).value();
+  for (const int kind : {0, 1, 2, 3}) {
+    json::Value file = of_all_bytes(kind % 2 == 1);
+    if (kind >= 2) file = isolating_digits(file);
+    const auto tokenizer = JsonTokenizer::parse(json::dump(file)).value();
     Rng rng(7);
     for (int round = 0; round < 2000; ++round) {
       std::string text;
@@ -188,7 +261,7 @@ TEST(JsonTokenizer, AnyPartGivesTheTokensOfTheWhole) {
       const Tokens whole = tokenizer.encode(text);
       for (std::size_t seen = 1; seen <= text.size(); ++seen) {
         const std::size_t at = tokenizer.whole_part(std::string_view(text).substr(0, seen));
-        ASSERT_EQ(in_two(tokenizer, text, at), whole) << text << " at " << at << ", " << is_llama;
+        ASSERT_EQ(in_two(tokenizer, text, at), whole) << text << " at " << at << ", " << kind;
       }
     }
   }

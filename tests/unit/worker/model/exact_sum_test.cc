@@ -3,6 +3,7 @@
 #include "operator/api/job_spec.h"
 #include "tests/unit/worker/backend/kernel_bench.h"
 #include "worker/backend/digest.h"
+#include "worker/testing/deferred_device.h"
 
 #include <algorithm>
 #include <cmath>
@@ -276,6 +277,23 @@ TEST_F(ExactSumTest, ExponentsCoverTheSumOfTheLargestContributions) {
 
 static_assert(ExactSum::kMicroBatchesMax == api::BatchSpec::kMicroBatchesMax,
               "what the API accepts, the worker can add up, and the other way round");
+
+// On a GPU each wait is a time in which it has nothing to do, in every step: one for what is looked
+// at, one for what is handed in.
+TEST_F(ExactSumTest, NobodyWaitsTwiceForTheSame) {
+  for (const int numerics : {1, kNumericsVersion})
+    for (const std::uint64_t waits : {1, 2}) {
+      const auto deferred = make_deferred_device(std::move(open_device({})).value(), waits);
+      const auto queue = deferred->make_stream();
+      ExactSum sum = std::move(ExactSum::create(*deferred, table_, 4, numerics)).value();
+      Arena arena = std::move(deferred->allocate(Arena::bytes_for(DType::kF32, kFlat) +
+                                                 Arena::bytes_for(DType::kI32, 5)))
+                        .value();
+      const Buffer mean = arena.take(DType::kF32, kFlat), exponents = arena.take(DType::kI32, 5);
+      const Status done = sum.advance(*queue, sum.accumulators(), mean, exponents);
+      EXPECT_EQ(done.ok() ? "" : done.error().reason(), waits == 2 ? "" : kDeviceLost);
+    }
+}
 
 TEST_F(ExactSumTest, RefusesMoreMicroBatchesThanGuardsHold) {
   EXPECT_FALSE(ExactSum::create(*device, table_, 0).ok());

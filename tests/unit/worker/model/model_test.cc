@@ -109,6 +109,9 @@ TEST(ModelConfigTest, MembersThatWouldComputeSomethingElseAreRefused) {
             "\"gelu_new\" only");
   EXPECT_EQ(refused(tiny_config(), "n_inner", 64),
             "config.json: n_inner is 64, this program computes with 128 only");
+  EXPECT_EQ(refused(tiny_config(), "add_cross_attention", true),
+            "config.json: add_cross_attention is true, this program computes with false only");
+  EXPECT_EQ(refused(tiny_config(), "n_embd", std::int64_t{1} << 62).substr(0, 6), "hidden");
   EXPECT_EQ(refused(tiny_llama(), "attention_bias", true),
             "config.json: attention_bias is true, this program computes with false only");
   EXPECT_EQ(refused(tiny_llama(), "head_dim", 32),
@@ -119,6 +122,39 @@ TEST(ModelConfigTest, MembersThatWouldComputeSomethingElseAreRefused) {
   EXPECT_EQ(refused(tiny_llama(), "hidden_size", nullptr), "config.json: hidden_size is missing");
   EXPECT_EQ(refused(tiny_llama(), "model_type", "mixtral"),
             "config.json: model_type is 'mixtral', this program has gpt2 and llama");
+}
+
+// A fallback in its place would compute something else, and nobody would be told.
+TEST(ModelConfigTest, MembersOfAnotherTypeAreRefused) {
+  using json::Value;
+  const auto refused = [](const ModelConfig& config, const char* member, Value value) {
+    const std::string named = std::string("config.json: ") + member + " is " + json::dump(value);
+    const auto read =
+        from_huggingface_config(to_huggingface_config(config).set(member, std::move(value)));
+    if (read.ok()) return std::string("accepted");
+    EXPECT_TRUE(read.error().what().starts_with(named)) << read.error().what();
+    return read.error().what().substr(std::min(named.size(), read.error().what().size()));
+  };
+  for (const Value& value : {Value("1"), Value(true), Value::array({1})}) {
+    EXPECT_EQ(refused(tiny_config(), "layer_norm_epsilon", value), ", which is no number");
+    EXPECT_EQ(refused(tiny_llama(), "rms_norm_eps", value), ", which is no number");
+    EXPECT_EQ(refused(tiny_llama(), "num_key_value_heads", value), ", which is no integer");
+    EXPECT_EQ(refused(tiny_llama(), "num_hidden_layers", value), ", which is no integer");
+  }
+  for (const Value& value : {Value("true"), Value(1), Value::array({true})})
+    EXPECT_EQ(refused(tiny_llama(), "tie_word_embeddings", value),
+              ", which is neither true nor false");
+  EXPECT_EQ(refused(tiny_llama(), "num_hidden_layers", 2.5), ", which is no integer");
+  EXPECT_EQ(refused(tiny_llama(), "num_hidden_layers", 1e300), ", which is no integer");
+}
+
+// As YAML and tables write them.
+TEST(ModelConfigTest, IntegersMayHaveAPoint) {
+  json::Value config = to_huggingface_config(tiny_llama());
+  for (auto& [member, value] : config.mutable_members())
+    if (value.is_int()) value = static_cast<double>(value.int_or(0));
+  EXPECT_EQ(from_huggingface_config(config).value(), tiny_llama());
+  EXPECT_TRUE(config["head_dim"].type() == json::Value::Type::kDouble);
 }
 
 // Two places of one number: which of them counts depends on the version of transformers.
@@ -287,6 +323,21 @@ TEST_P(Fingerprint, NamesTheNumericsInUse) {
   EXPECT_EQ(numerics_version_of("f00d-1"), 0);
   EXPECT_EQ(numerics_version_of("12"), 0);
   EXPECT_EQ(numerics_version_of("12-cpu/avx2"), 12);
+}
+
+TEST(Generate, TheLastRowOfLogitsHasTheBitsThatItHasAmongAll) {
+  for (const std::int64_t batch : {1, 4}) {  // as many rows at a time as a micro-batch has
+    SmallJob job(tiny_config(), batch, batch, {});
+    const std::int64_t length = job.model->config().sequence_length;
+    for (const std::int64_t count : {std::int64_t{1}, length / 2 + 1, length}) {
+      const std::vector<std::int32_t> tokens(static_cast<std::size_t>(count), 5);
+      std::vector<float> all, last;
+      ASSERT_TRUE(job.model->logits(*job.stream, tokens, job.state.parameters(), all).ok());
+      ASSERT_TRUE(job.model->last_logits(*job.stream, tokens, job.state.parameters(), last).ok());
+      EXPECT_TRUE(std::ranges::equal(last, std::span(all).last(last.size())));
+      EXPECT_EQ(last.size(), static_cast<std::size_t>(job.model->config().vocabulary));
+    }
+  }
 }
 
 TEST(Generate, OfWeightsThatAreNotFiniteIsAnError) {

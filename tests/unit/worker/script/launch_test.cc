@@ -186,6 +186,11 @@ TEST(ScriptLaunch, WhatASpareCanRun) {
   EXPECT_EQ(script->arguments, (Words{"t.py", "-m"}));
   EXPECT_FALSE(script->is_module);
   EXPECT_TRUE(python_of({"python", "-m", "pkg", "a"})->is_module);
+  for (const char* name : {"python", "python3", "/usr/bin/python3.13t", "python3.12d", "python2.7"})
+    EXPECT_TRUE(python_of({name, "t.py"}).has_value()) << name;
+  for (const char* name : {"/app/python-entry.sh", "python_launcher", "pythonw3", "python3-wrapper",
+                           "python.sh", "python3.py"})
+    EXPECT_FALSE(python_of({name, "t.py"}).has_value()) << name;
   for (const Words& program :
        {Words{"python"}, Words{"python", "-m"}, Words{"python", "-c", "x"},
         Words{"python", "-X", "dev", "t.py"}, Words{"sh", "t.py"}, Words{"python", "-"}})

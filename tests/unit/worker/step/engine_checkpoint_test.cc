@@ -306,5 +306,36 @@ TEST_F(EngineCheckpointTest, AnotherLineagesRecordsAreKeptAside) {
   EXPECT_EQ(own, read_step_records(*keeper_, "/ckpt/step-00000008/steps.bin").value());
 }
 
+// Whatever waits for it first: the fingerprint, a start, a step, the copy for a checkpoint.
+TEST_F(EngineCheckpointTest, ADeviceThatIsLostAtAnyWaitEndsTheProcessAndNothingElse) {
+  int refused = 0, ended = 0;
+  for (int waits = 0;; waits += 7) {
+    SCOPED_TRACE(waits);
+    SimStorage storage(sim_);
+    SimStorage::write_tokens(*storage.open(sim_.process("tokens")));
+    SimWorker worker(sim_, storage, {.device = "deferred:" + std::to_string(waits)});
+    if (worker.standing().phase() == wire::WORKER_STARTING) {  // not started again, but refused
+      EXPECT_EQ(worker.last_failure().reason(), kDeviceLost);
+      EXPECT_EQ(worker.last_failure().scope(), wire::FAILURE_SCOPE_WORKER);
+      ++refused;
+      continue;
+    }
+    worker.start();
+    ASSERT_TRUE(sim_.run_until(
+        [&] {
+          return worker.status().has_value() || worker.standing().phase() == wire::WORKER_FINISHED;
+        },
+        1min));
+    if (!worker.status().has_value()) break;
+    EXPECT_EQ(*worker.status(), kStuckStatus);
+    const wire::Failure* told = worker.failure(kDeviceLost);
+    ASSERT_NE(told, nullptr);
+    EXPECT_EQ(told->scope(), wire::FAILURE_SCOPE_ATTEMPT);
+    ++ended;
+  }
+  EXPECT_GT(refused, 1);
+  EXPECT_GT(ended, 10);
+}
+
 }  // namespace
 }  // namespace rubato::worker

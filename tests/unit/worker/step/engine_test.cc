@@ -164,6 +164,36 @@ TEST_F(EngineTest, SurvivorsKeepWhatTheyComputed) {
   EXPECT_EQ(at(1).standing().seq(), 5u);  // it held its own, and committed nothing more
 }
 
+// ---- A device that is lost ----
+
+TEST_F(EngineTest, WhoseDeviceIsLostSaysSoAndEndsAndTheOthersGoOn) {
+  const auto gate = std::make_shared<Gate>();
+  FakeTroubles lost;
+  lost.on_accumulate = [gate](std::uint64_t step) -> Status {
+    if (step < 5) return ok();
+    gate->pass();
+    return Error(Code::kInternal, "an illegal memory access").set_reason(kDeviceLost);
+  };
+  const std::string expected = reference(12);
+  for (const int number : {0, 1, 2})
+    workers_.push_back(std::make_unique<TestWorker>(number, secret_.dir(), 12,
+                                                    number == 1 ? lost : FakeTroubles{}));
+  tell({0, 1, 2}, form(1, wire::FORM_START, {0, 1, 2}));
+  for (const int worker : {0, 1, 2})
+    EXPECT_TRUE(at(worker).until([](const wire::WorkerStanding& s) { return s.step() == 5; }));
+  gate->open();
+  EXPECT_EQ(at(1).until_failure().reason(), kDeviceLost);
+  EXPECT_EQ(at(1).failure().scope(), wire::FAILURE_SCOPE_ATTEMPT);
+  EXPECT_EQ(at(1).failure().message(), "an illegal memory access");
+  EXPECT_EQ(at(1).until_ended(), kStuckStatus);
+  abort({0, 2}, 2);
+  wire::WorkerCommand command = form(2, wire::FORM_RECOVER, {0, 2});
+  command.mutable_form()->set_base_seq(5);
+  tell({0, 2}, command);
+  for (const int worker : {0, 2}) EXPECT_TRUE(at(worker).until_phase(wire::WORKER_FINISHED));
+  EXPECT_EQ(at(0).lines("weights=").at(0), expected);
+}
+
 // ---- A Form that says what changes ----
 
 TEST_F(EngineTest, AChangeOfTheMembersIsTheSameAsAllOfThem) {

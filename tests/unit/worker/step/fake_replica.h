@@ -26,6 +26,7 @@ struct FakeTroubles {
   std::uint64_t non_finite_step = ~std::uint64_t{0};
   std::uint32_t non_finite_times = 0;  // attempts of that step that are not finite
   std::function<void(std::uint64_t step, std::uint32_t micro)> on_compute = nullptr;
+  std::function<Status(std::uint64_t step)> on_accumulate = nullptr;
   std::uint64_t checkpoint_every = 0;  // 0: the job has nowhere to write them
   std::size_t ballast = 0;             // numbers of state that no step touches
   // One bit of memory flips when the gradient of this step is here: of what this round's vote
@@ -148,6 +149,7 @@ class FakeReplica : public Replica {
     return part;
   }
   Status accumulate() override {
+    if (troubles_.on_accumulate) TRY_OK(troubles_.on_accumulate(step_));
     for (std::size_t i = 0; i < kFakeSize; ++i) sums_[i] += gradient_[i];
     return ok();
   }

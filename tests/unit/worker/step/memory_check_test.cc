@@ -4,10 +4,12 @@
 #include "common/log.h"
 #include "common/words.h"
 #include "tests/sentences.h"
+#include "worker/checkpoint/weight_files.h"
 #include "worker/data/token_file.h"
 #include "worker/step/model_replica.h"
 #include "worker/testing/deferred_device.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -22,6 +24,7 @@ namespace {
 // What was asked of a device, and how much of it there is.
 struct Account {
   std::uint64_t asked = 0;  // bytes, of all calls
+  std::uint64_t largest_upload = 0;
   std::uint64_t refuses_beyond = MemoryLimit::kNone;
   MemoryLimit limit;
 };
@@ -42,6 +45,7 @@ class AccountedDevice : public Device {
   std::unique_ptr<Event> make_event() override { return device_->make_event(); }
   Kernels& kernels() override { return device_->kernels(); }
   void copy_to_device(Stream& stream, Buffer to, const void* from) override {
+    account_.largest_upload = std::max<std::uint64_t>(account_.largest_upload, to.bytes());
     device_->copy_to_device(stream, to, from);
   }
   void copy_to_host(Stream& stream, void* to, ConstBuffer from) override {
@@ -131,6 +135,27 @@ TEST_P(MemoryCheckTest, ThePlanIsWhatIsTaken) {
   ASSERT_TRUE((*replica)->init_from_seed().ok());
   ASSERT_TRUE((*replica)->snapshot().ok());
   EXPECT_EQ(account_.asked, planned.sum());
+}
+
+// From the seed, and from weights: what is drawn or read is on the host one tensor at a time.
+TEST_P(MemoryCheckTest, AJobBeginsThroughMemoryOfOneTensor) {
+  const auto device = open_test_device({}).value();
+  const auto model = make_model(config_.model, 1, *device).value();
+  const ParameterTable& table = model->table();
+  const auto tensor = static_cast<std::uint64_t>(table.largest_count()) * sizeof(float);
+  std::vector<float> weights(static_cast<std::size_t>(table.flat_count()));
+  model->init(9, weights);
+  const std::string from = folder_ + "/weights";
+  std::filesystem::create_directory(from);
+  ASSERT_TRUE(write_weights(files_, from, config_.model, table, weights, 1 << 30).ok());
+  for (const std::string& init_from : {std::string(), from}) {
+    config_.init_from = init_from;
+    account_ = {};
+    const auto replica = make();
+    ASSERT_TRUE(replica.ok()) << replica.error().to_string();
+    ASSERT_TRUE((*replica)->init_from_seed().ok());
+    EXPECT_EQ(account_.largest_upload, tensor);
+  }
 }
 
 TEST_P(MemoryCheckTest, SaysOnceWhatGoesWhere) {

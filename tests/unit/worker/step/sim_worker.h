@@ -17,6 +17,7 @@
 
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -104,6 +105,7 @@ struct SimJob {
   int give_up_after = 1800;
   double learning_rate = 0.003;
   std::string pinned = {};
+  std::string device = "cpu";  // this: what unit tests compute on
 
   std::string training() const {
     return fmt::format(
@@ -134,6 +136,10 @@ struct SimStorage {
   testing::SimVolume checkpoints;
 };
 
+inline Result<std::unique_ptr<Device>> open_sim_device(const DeviceSpec& spec) {
+  return spec.kind == DeviceSpec().kind ? open_test_device(spec) : open_any_device(spec);
+}
+
 class SimWorker {
  public:
   SimWorker(testing::SimExecutor& sim, SimStorage& storage, const SimJob& job)
@@ -157,7 +163,8 @@ class SimWorker {
                                                         .job_uid = job.uid,
                                                         .pinned = pinned,
                                                         .numerics = numerics_version_of(pinned),
-                                                        .open_device = open_test_device}));
+                                                        .device = job.device,
+                                                        .open_device = open_sim_device}));
           made.plan.stop_steps = config.stop_steps;
           made.plan.checkpoint_every = config.checkpoint_every;
           made.plan.checkpoint_give_up = std::chrono::seconds(config.checkpoint_give_up_seconds);
@@ -184,7 +191,7 @@ class SimWorker {
             },
     };
     engine_ = std::make_unique<StepEngine>(std::move(parts));
-    run_ = process_.spawn("step", [this](const std::stop_token&) { engine_->run(); });
+    run_ = process_.spawn("step", [this](const std::stop_token&) { status_ = engine_->run(); });
     beat_ = process_.spawn("beat", [this](const std::stop_token& stop) {
       while (process_.sleep_for(250ms, stop)) engine_->beat();
     });
@@ -268,6 +275,7 @@ class SimWorker {
   }
   Duration longest_silence() const { return longest_silence_; }  // without a sign of life
   const wire::WorkerStanding& standing() const { return standing_; }
+  std::optional<int> status() const { return status_; }  // with which its process would have ended
   TroubledFiles& files() { return files_; }
 
  private:
@@ -289,6 +297,7 @@ class SimWorker {
   MonoTime last_life_{};
   Duration longest_silence_{0};
   std::uint64_t generation_ = 0;
+  std::optional<int> status_;
   std::unique_ptr<StepEngine> engine_;
   Task run_;
   Task beat_;

@@ -11,6 +11,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -69,7 +70,12 @@ class TestWorker {
         .cpu = "test",
     };
     engine_ = std::make_unique<StepEngine>(std::move(parts));
-    thread_ = std::thread([this] { engine_->run(); });
+    thread_ = std::thread([this] {
+      const int status = engine_->run();
+      const std::lock_guard lock(mutex_);
+      status_ = status;
+      changed_.notify_all();
+    });
     wire::WorkerCommand command;
     command.mutable_configure()->set_micro_batches(kFakeMicroBatches);
     engine_->command(command);
@@ -91,6 +97,12 @@ class TestWorker {
   }
   bool until_caught_up() {
     return until([&](const wire::WorkerStanding& s) { return caught_up_ && s.caught_up(); });
+  }
+  // Until its process would end; with which status.
+  std::optional<int> until_ended() {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kPatience, [&] { return status_.has_value(); });
+    return status_;
   }
   wire::WorkerStanding standing() {
     const std::lock_guard lock(mutex_);
@@ -149,6 +161,7 @@ class TestWorker {
   std::string difference_;
   std::vector<std::uint64_t> checkpoints_;
   std::vector<std::string> lines_;
+  std::optional<int> status_;
   std::unique_ptr<StepEngine> engine_;
   std::thread thread_;
 };

@@ -1,4 +1,4 @@
-// TroubledFiles: files of which some cannot be read, listed or removed.
+// TroubledFiles: files of which some cannot be read, listed, renamed or removed.
 #pragma once
 
 #include "common/files.h"
@@ -17,6 +17,7 @@ class TroubledFiles : public FileSystem {
   std::function<Status(const std::string& path)> on_remove = on_open;
   std::function<Status(const std::string& path)> on_stat = on_open;
   std::function<Status(const std::string& path)> on_list = on_open;
+  std::function<Status(const std::string& to)> on_rename = on_open;
 
   Result<std::unique_ptr<File>> open(const std::string& path, OpenMode mode) override {
     TRY_OK(on_open(path));
@@ -41,6 +42,7 @@ class TroubledFiles : public FileSystem {
   }
   Status sync_directory(const std::string& path) override { return files_.sync_directory(path); }
   Status rename(const std::string& from, const std::string& to) override {
+    TRY_OK(on_rename(to));
     return files_.rename(from, to);
   }
   Status remove_all(const std::string& path) override {
