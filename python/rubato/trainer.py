@@ -16,6 +16,7 @@ from .watch import Watch
 
 _MICRO_BATCHES_OF_A_LOOK = 256
 
+
 class Trainer:
     def __init__(self, program):
         self.replica = None

@@ -121,7 +121,7 @@ std::vector<ByType> held_after(const ClusterState& state, const Plan& plan) {
   for (std::size_t j = 0; j < state.jobs.size(); ++j) {
     jobs.emplace(state.jobs[j].id, j);
     for (const Held& pod : state.jobs[j].held)
-      if (!pod.lost && !pod.leaving) held[j][pod.gpu_type] += pod.gpus;
+      if (pod.stays()) held[j][pod.gpu_type] += pod.gpus;
   }
   for (const Action& action : plan.actions) {
     const auto found = jobs.find(action.job);
@@ -184,7 +184,7 @@ Gpus limit_of(const QueueLimits& limits, const Job& job, const std::string& type
 bool may_have_several_types(const Job& job) {
   const Held* first = nullptr;
   for (const Held& pod : job.held) {
-    if (pod.lost || pod.leaving) continue;
+    if (!pod.stays()) continue;
     if (first == nullptr) first = &pod;
     if (pod.gpu_type != first->gpu_type) return true;
   }
@@ -226,7 +226,7 @@ ByType capacity_of(const ClusterState& state) {
     if (node.schedulable) gpus[node.gpu_type] += std::max<Gpus>(node.free.gpus, 0);
   for (const Job& job : state.jobs)
     for (const Held& held : job.held)
-      if (!held.lost && !held.leaving) gpus[held.gpu_type] += held.gpus;
+      if (held.stays()) gpus[held.gpu_type] += held.gpus;
   return gpus;
 }
 
