@@ -30,6 +30,7 @@ struct Config {
   double min_gain = 0.01;
   Duration round_interval = 1s;  // a scheduling round at least this often; events start one at once
   Duration round_spacing = 50ms;  // and not more often than this
+  Duration room_patience = 2s;    // a round waits that long for pods that leave at the same time
   Duration gang_start = 300s;     // pods of a first generation must all be ready within
   Duration requeue_delay = 30s;   // after a gang start timed out
   Duration progress_period = 5s;  // at most one progress-only status write per job

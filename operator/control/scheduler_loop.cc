@@ -148,6 +148,10 @@ void SchedulerLoop::round() {
   left_alone_.merge(d_.caches.jobs.denied());  // before the store has none of them
   std::erase_if(world.jobs,
                 [&](const auto& job) { return left_alone_.contains(job->job.meta.ns); });
+  if (const auto until = awaited_room_.wait_until(world, d_.config.room_patience)) {
+    wake_at_ = *until;
+    return;
+  }
   load_policy(world);
   const auto policy = d_.policy.get();
   world.gang_start = policy->gang_start;

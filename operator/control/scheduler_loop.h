@@ -1,14 +1,15 @@
 // SchedulerLoop: capture → make_plan → apply, one round at a time on one task. A round starts when
 // something changed (wake), the policy's interval passed, or an instant has come that the policy
-// named (Policy::next_wake). It reads the SchedulingPolicy first,
-// and writes the status of queues and policies, and ThroughputProfiles, last. Before a round it
-// waits until the caches have seen every allocation that it wrote itself, before its first one
-// those that earlier leaders wrote, and until none of them can write any more: the coordinator has
-// taken the memberships over of jobs that hold GPUs, and allocations of others that had some are
-// written anew.
+// named (Policy::next_wake); while pods leave it waits a little for the GPUs of all (AwaitedRoom).
+// It reads the SchedulingPolicy first, and writes the status of queues and policies, and
+// ThroughputProfiles, last. Before a round it waits until the caches have seen every allocation
+// that it wrote itself, before its first one those that earlier leaders wrote, and until none of
+// them can write any more: the coordinator has taken the memberships over of jobs that hold GPUs,
+// and allocations of others that had some are written anew.
 #pragma once
 
 #include "kube/events.h"
+#include "operator/control/awaited_room.h"
 #include "operator/control/caches.h"
 #include "operator/control/config.h"
 #include "operator/control/memory.h"
@@ -109,6 +110,7 @@ class SchedulerLoop {
                           const Error& error);
 
   Dependencies d_;
+  AwaitedRoom awaited_room_;
   PlanCheck plan_check_;
   StartForecast start_forecast_;
   ProfileWriter profile_writer_;

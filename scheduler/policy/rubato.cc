@@ -35,26 +35,28 @@ Descriptor RubatoPolicy::describe() {
   return {
       .name = "rubato",
       .about =
-          "sizes and types by what a job's end costs all: its own time, and that of those whom "
-          "its GPUs keep waiting",
+          "sizes and types by how fast they bring jobs to their ends, each counted by all that "
+          "wait "
+          "for it",
       .rule =
-          "What a job costs is the time until its end, plus that of the jobs which its GPUs keep "
-          "waiting meanwhile; sizes and GPU types maximise the rate at which these costs are paid "
-          "off. So who is done soon with few GPUs goes first, and preempts those with more left "
-          "where there is no room otherwise; an empty cluster gives a job all GPUs that make it "
-          "faster, a crowded one the size at which it is most efficient. Running jobs give back, "
-          "grow, and stop to start on another GPU type, where the change is worth its cost. Work "
-          "left is known from stop.steps and the measured throughput, and guessed from what a job "
-          "has had before there is one. Each plan can be given a certificate: how far it is, at "
-          "most, from the best one.",
+          "A job counts by the GPU time that it needs yet, times the part of all jobs (by weight) "
+          "that wait for its end: itself, and those with more left. Sizes and GPU types maximise "
+          "the rate at which that is paid off. So who is done soon with few GPUs goes first, and "
+          "has more of them the faster they make it; it preempts those with more left where there "
+          "is no room otherwise and what they lose by it is less. Running jobs give back, grow, "
+          "and stop to start on another GPU type, where the change is worth its cost. Work left is "
+          "known from stop.steps and the measured throughput, and guessed from what a job has had "
+          "before there is one. Each plan can be given a certificate: how far it is, at most, from "
+          "the best one.",
       .choose =
           "The default: where jobs are elastic, or GPU types differ, and their mean completion "
           "time counts. A job that is done before newcomers would have prepared does not grow. A "
           "long job is served late in a crowded cluster; maxWaitSeconds bounds how long it waits "
           "for its first start, and it may be preempted again after that.",
       .source =
-          "Rubato; the rate at which costs are paid off as in Smith's rule (1956) and the c-mu "
-          "rule, guesses as the queues of Tiresias (NSDI'19)",
+          "Rubato; who goes first as in Smith's rule (1956), who has how many GPUs in the spirit "
+          "of "
+          "heSRPT (Berg et al. 2020), guesses as the queues of Tiresias (NSDI'19)",
       .parameters = {{.name = "switchingMargin",
                       .least = 0,
                       .most = 100,

@@ -1,22 +1,26 @@
 // Rubato's own policy. In each round it asks anew how many GPUs of which type each job should have.
 //
-// What a job costs if it has n GPUs from now on: its own time until it is done, and that of those
-// whom its GPUs keep waiting,
+// While a job is not done it waits itself, and so do those that are served later, for its GPUs. So
+// the end of job j is worth
 //
-//   C_j(n) = T_j(n) * (1 + d * n),    d = jobs / GPUs
+//   P_j = (sum of w_i over i = j and all who are served later) / (sum of all w_i) * G_j
 //
-// T_j(n) holds what the way there costs: a start prepares, newcomers prepare beside those that
-// train, all stall when the set of GPUs changes, and another type is a stop and a start. d is how
-// many jobs one GPU keeps waiting, were they shared out evenly; a GPU of a faster type keeps more
-// of them waiting, by as much as jobs are faster there on average (scheduler/perf/type_ratios.h).
-// So in an empty cluster the cheapest size is the fastest one, in a crowded one the most efficient.
+// w is a weight, and G_j the GPU time that it needs yet: the time until it is done were it to start
+// now with its least GPUs, times these. Who has more G_i / w_i is served later, and so is any lower
+// priority. Sizes maximise the sum of P_j / T_j(n_j), the rate at which that is paid off, where
+// T_j(n) is the time until its end if it has n GPUs from now on. It holds what the way there costs:
+// a start prepares, newcomers prepare beside those that train, all stall when the set of GPUs
+// changes, and another type is a stop and a start.
 //
-// Sizes maximise the sum of w_j / C_j(n_j), the rate at which these costs are paid off: Smith's
-// rule (1956), and the c-mu rule of queues with interruption, for jobs whose speed is a matter of
-// choice. What a job holds counts switchingMargin more than it is, so that equals do not take
-// turns. GPUs that nobody has a use for at these costs go where they save the most time within
-// kHorizonMs, less a stall now and one when they are given back; that counts so little that it
-// never competes.
+// So a waiting job at its least GPUs counts as many GPUs as these, times the part of all that waits
+// for it: who is done soonest goes first, as in Smith's rule (1956), and has, beyond its least, the
+// more GPUs the faster they make it, as in heSRPT (Berg et al., Performance Evaluation 2020), which
+// this is where speed is nearly linear in GPUs and nothing costs. Who is preempted has its start
+// ahead of it again: P_j / T_j(n) is the larger where a job is, the more so the nearer its end.
+// What a job holds counts switchingMargin more than it is, and what it has left so much less than
+// that of others, so that equals do not take turns. GPUs
+// that nobody has a use for at these values go where they save the most time within kHorizonMs,
+// less a stall now and one when they are given back; that counts so little that it never competes.
 //
 // The maximum is looked for by steps: always the one that is worth most a GPU. That is exact for
 // one type where values are concave in the size, but for the last job that does not fit. How far
@@ -26,7 +30,9 @@
 //
 // Work left is known from the steps left and the throughput that was measured. Where it is not
 // known it is guessed from what the job has had: kFirstGuess, and kGuessFactor times as much each
-// time it has outlived the guess (coarse, as the queues of Tiresias, NSDI'19, are).
+// time it has outlived the guess (coarse, as the queues of Tiresias, NSDI'19, are). Of those with
+// the same guess who has yet to start goes first, by age; then who started last, as of the others
+// most of their like are done by now.
 //
 // What the jobs of a queue with a limit have first is the best that fits into it: a knapsack.
 //
@@ -67,10 +73,10 @@ class RubatoPolicy : public Policy {
   View look_at(const Problem& problem) const;
   Claim claim_of(const Problem& problem, const Cluster& cluster, JobIndex index) const;
   void guess_speeds(const Problem& problem, View& view) const;
+  bool is_served_before(const Claim& claim, const Claim& than) const;
+  void price_work(const Problem& problem, std::vector<Claim>& claims) const;
   void hope_to_try(const Problem& problem, const TypeRatios& ratios, View& view) const;
-  static double price_of(const Cluster& cluster, TypeIndex type);
-  static std::optional<TypeIndex> best_known(const Problem& problem, const Cluster& cluster,
-                                             const Claim& claim);
+  static std::optional<TypeIndex> best_known(const Problem& problem, const Claim& claim);
   std::optional<TypeIndex> type_to_try(const Problem& problem, const TypeRatios& ratios, Free& free,
                                        const Claim& claim) const;
   static double typical(const Problem& problem, std::optional<TimeMs> Job::* measured,
@@ -78,8 +84,7 @@ class RubatoPolicy : public Policy {
   ValueTable table_of(const Problem& problem, const View& view, RoomByType& room) const;
   static std::vector<TypeIndex> types_of(const Problem& problem, const Claim& claim,
                                          RoomByType& room);
-  JobValues values_of(const Problem& problem, const Cluster& cluster, const Claim& claim,
-                      RoomByType& room) const;
+  JobValues values_of(const Problem& problem, const Claim& claim, RoomByType& room) const;
   static Gpus most_listed(const Claim& claim, TypeIndex type, RoomByType& room);
   JobValues::List list_of(const Claim& claim, const Way& way, Gpus most) const;
   double time_ms(const Claim& claim, Gpus held, double as_it_is, Gpus gpus, double speed) const;

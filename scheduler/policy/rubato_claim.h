@@ -24,7 +24,6 @@ class RubatoPolicy::Speed {
 
 struct RubatoPolicy::Cluster {
   Table<TypeIndex, Gpus> largest;  // GPUs of the largest node of each type
-  Table<TypeIndex, double> keeps;  // jobs that one GPU of the type keeps waiting
   Gpus each = 0;                   // sizes up to this one are all looked at
   // Of a job of which they were not measured.
   double stall_ms = 0;
@@ -40,11 +39,12 @@ struct RubatoPolicy::Claim {
   // By type, known or not; and where most is known of it, if that is no type of the cluster.
   std::vector<Speed> curves;
   std::size_t at_known = 0;       // of `curves`: of the best type, else where most is known of it
-  std::optional<TypeIndex> best;  // of those where it was measured: by what its speed costs others
+  std::optional<TypeIndex> best;  // of those where it was measured: where it is fastest
   std::vector<double> speeds;     // at its minimum, by type: measured or guessed
   std::vector<Gpus> sizes;        // that are looked at
   double left_ms = 0;             // at its minimum, where it is fastest
   double work = 0;                // left, in what its speeds count, times ms
+  double price = 0;               // of all of it: what its end is worth to all, times ms
   double stall_ms = 0;
   double start_ms = 0;  // until pods that start take part
   double join_ms = 0;   // and those that join
@@ -75,7 +75,6 @@ struct RubatoPolicy::Free {
 struct RubatoPolicy::Way {
   const Speed& speed;
   double factor = 1;     // as fast as that, times this
-  double keeps = 0;      // jobs that one GPU keeps waiting
   bool is_held = false;  // it is there already
 
   double at(Gpus gpus) const { return factor * speed.at(gpus); }

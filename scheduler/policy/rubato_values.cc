@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <span>
+#include <tuple>
 #include <utility>
 
 namespace rubato::sched {
@@ -14,12 +15,11 @@ namespace {
 
 constexpr double kLeastMs = 1000;  // of work left
 constexpr double kFirstGuess = 600'000;
-constexpr double kGuessFactor = 4;
+constexpr double kGuessFactor = 8;
 constexpr Gpus kExplore = 4;
 constexpr Gpus kBeyondTable = 2;
 constexpr double kHorizonMs = 600'000;
-constexpr double kValueMs = 1e7;    // who costs so much has the value 1
-constexpr double kSpare = 0x1p-16;  // the value of kHorizonMs saved by GPUs that nobody needs
+constexpr double kSpare = 0x1p-22;  // the value of kHorizonMs saved by GPUs that nobody needs
 constexpr double kWorthMost = 1 << 20;
 constexpr double kHopeToTry = 1.1;  // above 1: more than what would keep it where it is
 // Sizes that are looked at: all small ones, then in steps of an eighth. Where there are many jobs
@@ -90,7 +90,6 @@ Gpus most_tried(const Job& job) {
 RubatoPolicy::View RubatoPolicy::look_at(const Problem& problem) const {
   const std::size_t types = problem.count_types();
   View view{.cluster = {.largest = Table<TypeIndex, Gpus>(types),
-                        .keeps = Table<TypeIndex, double>(types),
                         .each = each_up_to(problem.state().jobs.size(), types),
                         .stall_ms = typical(problem, &Job::stall_ms, stall_ms_),
                         .start_ms = typical(problem, &Job::start_ms, prepare_ms_)}};
@@ -102,6 +101,7 @@ RubatoPolicy::View RubatoPolicy::look_at(const Problem& problem) const {
   for (JobIndex j; j < problem.end_of_jobs(); ++j)
     view.claims.push_back(claim_of(problem, view.cluster, j));
   guess_speeds(problem, view);
+  price_work(problem, view.claims);
   return view;
 }
 
@@ -150,8 +150,41 @@ RubatoPolicy::Claim RubatoPolicy::claim_of(const Problem& problem, const Cluster
   return claim;
 }
 
-// Of each job on each type, from what was measured of it and of others; and what a GPU of each type
-// is worth to all.
+// Who is served first: higher priority, then less GPU time left for its weight. Of those of whom as
+// much is guessed who has yet to start, by age, and then who started last: of the others most of
+// their like are done by now.
+bool RubatoPolicy::is_served_before(const Claim& claim, const Claim& than) const {
+  const auto key = [&](const Claim& of) {
+    const double wait_ms =
+        of.held > 0 ? of.left_ms / (1 + switching_margin_) : of.left_ms + of.start_ms;
+    const bool ran = !of.job->remaining_ms && of.job->attained_gpu_ms > 0;
+    return std::tuple(-of.job->priority,
+                      wait_ms * static_cast<double>(of.job->min) / of.job->weight, ran,
+                      ran ? -of.job->queued_at : of.job->queued_at);
+  };
+  return key(claim) < key(than);
+}
+
+// Its GPU time left, by the part of all weights that waits for it: its own, and of those that are
+// served after it.
+void RubatoPolicy::price_work(const Problem& problem, std::vector<Claim>& claims) const {
+  std::vector<Claim*> order;
+  order.reserve(claims.size());
+  for (Claim& claim : claims)
+    if (problem.takes_part(claim.index)) order.push_back(&claim);
+  std::ranges::stable_sort(
+      order, [&](const Claim* a, const Claim* b) { return is_served_before(*a, *b); });
+  double all = 0;
+  for (const Claim* claim : order) all += claim->job->weight;
+  double waits = 0;
+  for (auto claim = order.rbegin(); claim != order.rend(); ++claim) {
+    waits += (*claim)->job->weight;
+    (*claim)->price = waits / all * ((*claim)->left_ms + (*claim)->start_ms) *
+                      static_cast<double>((*claim)->job->min);
+  }
+}
+
+// Of each job on each type, from what was measured of it and of others.
 void RubatoPolicy::guess_speeds(const Problem& problem, View& view) const {
   const std::size_t types = problem.count_types();
   TypeRatios ratios(types);
@@ -161,7 +194,6 @@ void RubatoPolicy::guess_speeds(const Problem& problem, View& view) const {
       claim.speeds.push_back(speed.is_known() ? speed.at(claim.job->min) : 0);
     ratios.add(claim.speeds);
   }
-  double jobs = 0;
   for (Claim& claim : view.claims) {
     claim.speeds = ratios.hopes_of(std::move(claim.speeds));
     const double scale = claim.known().is_known() ? 1 : claim.known().at(claim.job->min);
@@ -170,33 +202,21 @@ void RubatoPolicy::guess_speeds(const Problem& problem, View& view) const {
     for (const TypeIndex t : problem.group(claim.index).types)
       fastest = std::max(fastest, claim.speeds[t.value]);
     claim.work = claim.left_ms * fastest;
-    if (problem.takes_part(claim.index)) ++jobs;
   }
-  const std::vector<double> power = ratios.speeds_of(std::vector<double>(types, 0));
-  double all = 0;
-  for (NodeIndex n; n < problem.end_of_nodes(); ++n)
-    if (problem.node(n).schedulable)
-      all += power[problem.type_of(n).value] * static_cast<double>(problem.node(n).gpus_total);
-  for (TypeIndex t; all > 0 && t.value < types; ++t)
-    view.cluster.keeps[t] = jobs * power[t.value] / all;
   for (Claim& claim : view.claims) {
-    claim.best = best_known(problem, view.cluster, claim);
+    claim.best = best_known(problem, claim);
     if (claim.best) claim.at_known = claim.best->value;
   }
   if (types > 1 && exploration_ > 0) hope_to_try(problem, ratios, view);
 }
 
-double RubatoPolicy::price_of(const Cluster& cluster, TypeIndex type) {
-  return std::max(cluster.keeps[type], 1.0);
-}
-
 // Whether it holds GPUs there makes no difference: a job that runs looks at types as if it waited.
-std::optional<TypeIndex> RubatoPolicy::best_known(const Problem& problem, const Cluster& cluster,
-                                                  const Claim& claim) {
-  const auto worth = [&](TypeIndex t) { return claim.speeds[t.value] / price_of(cluster, t); };
+std::optional<TypeIndex> RubatoPolicy::best_known(const Problem& problem, const Claim& claim) {
   std::optional<TypeIndex> best;
   for (const TypeIndex t : problem.group(claim.index).types)
-    if (claim.curves[t.value].is_known() && (!best || worth(t) > worth(*best))) best = t;
+    if (claim.curves[t.value].is_known() &&
+        (!best || claim.speeds[t.value] > claim.speeds[best->value]))
+      best = t;
   return best;
 }
 
@@ -213,9 +233,7 @@ void RubatoPolicy::hope_to_try(const Problem& problem, const TypeRatios& ratios,
     const auto tries = type_to_try(problem, ratios, free, claim);
     if (!tries) continue;
     if (claim.holds != tries) free.gpus[*tries] -= std::max(claim.held, claim.job->min);
-    const double rate = price_of(view.cluster, *tries) / price_of(view.cluster, *claim.best);
-    const double hope =
-        kHopeToTry * (1 + switching_margin_) * claim.speeds[claim.best->value] * rate;
+    const double hope = kHopeToTry * (1 + switching_margin_) * claim.speeds[claim.best->value];
     claim.speeds[tries->value] = std::max(claim.speeds[tries->value], hope);
   }
 }
@@ -244,8 +262,7 @@ ValueTable RubatoPolicy::table_of(const Problem& problem, const View& view,
                                   RoomByType& room) const {
   ValueTable table;
   table.reserve(view.claims.size());
-  for (const Claim& claim : view.claims)
-    table.push_back(values_of(problem, view.cluster, claim, room));
+  for (const Claim& claim : view.claims) table.push_back(values_of(problem, claim, room));
   return table;
 }
 
@@ -269,8 +286,8 @@ std::vector<TypeIndex> RubatoPolicy::types_of(const Problem& problem, const Clai
   return types;
 }
 
-JobValues RubatoPolicy::values_of(const Problem& problem, const Cluster& cluster,
-                                  const Claim& claim, RoomByType& room) const {
+JobValues RubatoPolicy::values_of(const Problem& problem, const Claim& claim,
+                                  RoomByType& room) const {
   JobValues values;
   if (problem.is_kept_out(claim.index)) return values;
   const std::vector<TypeIndex> types = types_of(problem, claim, room);
@@ -283,7 +300,6 @@ JobValues RubatoPolicy::values_of(const Problem& problem, const Cluster& cluster
     const Way way{
         .speed = is_known ? own : claim.known(),
         .factor = is_known ? 1 : claim.speeds[type.value] / claim.known().at(claim.job->min),
-        .keeps = cluster.keeps[type],
         .is_held = is_held};
     values.types.push_back({type, values.lists.size()});
     values.lists.push_back(list_of(claim, way, most_listed(claim, type, room)));
@@ -315,8 +331,7 @@ JobValues::List RubatoPolicy::list_of(const Claim& claim, const Way& way, Gpus m
     const Gpus size = claim.sizes[i];
     const double speed = way.at(size);
     const double time = time_ms(claim, is_there ? claim.held : 0, as_it_is, size, speed);
-    double value =
-        claim.job->weight * kValueMs / (time * (1 + way.keeps * static_cast<double>(size)));
+    double value = claim.price / time;
     if (is_there && size == claim.held) value *= 1 + switching_margin_;
     of_size.push_back({speed, value < kWorthMost ? value : kWorthMost});  // also what is no number
     if (size <= claim.most && of_size[i].value > of_size[best].value) best = i;

@@ -268,7 +268,7 @@ TEST(Rubato, NobodyWaitsBesideGpusThatHeMayUse) {
     for (const Job& job : end.jobs)
       EXPECT_FALSE(job.held.empty() && could_start(end, job)) << "seed " << seed << ", " << job.id;
   }
-  EXPECT_LE(restless, 1);  // seed 229 (docs/limits.md)
+  EXPECT_LE(restless, 2);  // seeds 18 and 152 (docs/limits.md)
 }
 
 bool is_placed(const ClusterState& state, const std::string& policy) {
