@@ -12,4 +12,8 @@ constexpr int kHeaps = 2;
 // First in main(), before there are threads.
 inline void keep_few_heaps() { ::mallopt(M_ARENA_MAX, kHeaps); }
 
+// To the system, what is free in the middle of a heap too. Without this, the objects that live on
+// between those of a pod that is gone keep its pages resident.
+inline void give_back_free_pages() { ::malloc_trim(0); }
+
 }  // namespace rubato

@@ -3,10 +3,11 @@
 #include "scheduler/fix.h"
 
 #include "common/words.h"
+#include "scheduler/model/confinement.h"
 #include "scheduler/model/queue_tree.h"
 #include "scheduler/model/quota.h"
 #include "scheduler/model/sizes.h"
-#include "scheduler/placement/cells.h"
+#include "scheduler/node_counts.h"
 
 #include <algorithm>
 #include <bit>
@@ -14,9 +15,7 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <string_view>
 #include <tuple>
-#include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -95,88 +94,6 @@ Gpus most_in(const std::vector<Level>& levels, const std::string& type) {
   for (const Level& level : levels) most = std::min(most, level.allowance(type).most());
   return most;
 }
-
-struct Whole {  // of a node: whole_of
-  Gpus gpus = 0;
-  MilliCpu cpu = 0;
-  Bytes memory = 0;
-  auto operator<=>(const Whole&) const = default;
-};
-using CountOfNodes = std::map<Whole, std::int64_t>;
-using NodesByType = std::map<std::string, CountOfNodes>;
-
-// Nodes by what they are; of the domains of a level each kind once.
-struct CountedNodes {
-  NodesByType all;
-  std::set<NodesByType> domains;
-};
-
-// "": of no level.
-std::string level_needed(const Job& job) { return job.needs_domain() ? job.topology->level : ""; }
-
-// The nodes of a state, counted once for all jobs that ask alike.
-class NodeCounts {
- public:
-  explicit NodeCounts(const ClusterState& state) : state_(state) {
-    for (const Node& node : state.nodes) by_id_.emplace(node.id, &node);
-  }
-
-  // With the domains of the level that the job needs.
-  const CountedNodes& all(const Job& job) {
-    const std::string level = level_needed(job);
-    const auto [at, is_new] = all_.try_emplace(level);
-    if (is_new) {
-      std::vector<const Node*> nodes;
-      nodes.reserve(state_.nodes.size());
-      for (const Node& node : state_.nodes) nodes.push_back(&node);
-      at->second = counted_nodes(nodes, level);
-    }
-    return at->second;
-  }
-  // … of those that the job's selectors admit.
-  CountedNodes eligible(const Job& job) {
-    if (!job.eligible) return all(job);
-    std::vector<const Node*> nodes;
-    for (const NodeId& id : *job.eligible)
-      if (const auto found = by_id_.find(id); found != by_id_.end()) nodes.push_back(found->second);
-    return counted_nodes(nodes, level_needed(job));
-  }
-
- private:
-  CountedNodes counted_nodes(const std::vector<const Node*>& nodes,
-                             const std::string& level) const {
-    CountedNodes counted;
-    std::map<std::vector<std::string>, NodesByType> domains;
-    for (const Node* node : nodes) {
-      count(*node, counted.all);
-      if (const auto domain = domain_of(*node, level)) count(*node, domains[*domain]);
-    }
-    for (auto& [way, of_domain] : domains) counted.domains.insert(std::move(of_domain));
-    return counted;
-  }
-
-  static void count(const Node& node, NodesByType& nodes) {
-    const Resources whole = whole_of(node);
-    ++nodes[node.gpu_type][{whole.gpus, whole.cpu, whole.memory}];
-  }
-
-  // The way to it from the widest level; none: it is in none of that level.
-  std::optional<std::vector<std::string>> domain_of(const Node& node,
-                                                    const std::string& needed) const {
-    if (needed.empty() || !node.domains.contains(needed)) return std::nullopt;
-    std::vector<std::string> way;
-    for (const std::string& level : state_.levels) {
-      const auto found = node.domains.find(level);
-      way.push_back(found == node.domains.end() ? "" : found->second);
-      if (level == needed) break;
-    }
-    return way;
-  }
-
-  const ClusterState& state_;
-  std::unordered_map<std::string_view, const Node*> by_id_;
-  std::map<std::string, CountedNodes> all_;  // by level
-};
 
 class FixSearch {
  public:
@@ -316,7 +233,7 @@ class FixSearch {
     }
     return sum;
   }
-  std::int64_t pods_on(const Whole& whole, const Use& use) const {
+  std::int64_t pods_on(const WholeNode& whole, const Use& use) const {
     Resources pod{.gpus = use.sizes.per_pod.gpus};
     pod.cpu = job_.per_pod.cpu;
     pod.memory = job_.per_pod.memory;

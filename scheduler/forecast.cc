@@ -32,10 +32,11 @@ class Replay {
     for (std::size_t i = 0; i < state_.jobs.size(); ++i) positions_.push_back(i);
   }
 
-  std::vector<std::optional<TimeMs>> run(int plans_most) {
+  // `sought`: of that one, and of those that start no later.
+  std::vector<std::optional<TimeMs>> run(int plans_most, std::optional<std::size_t> sought = {}) {
     for (int plans = 0; plans < plans_most; ++plans) {
       const Plan plan = make_plan(state_, *policy_, config_);
-      if (note(plan) || starts_unknown(plan)) break;
+      if (note(plan) || (sought && starts_[*sought]) || starts_unknown(plan)) break;
       apply(plan);
       if (!release_leavers() && !go_to_next_end()) break;
     }
@@ -46,8 +47,8 @@ class Replay {
   // Of what comes after the start of a job that may end at any time, nothing is known.
   bool starts_unknown(const Plan& plan) const {
     return std::ranges::any_of(plan.actions, [&](const Action& action) {
-      const auto job = std::ranges::find(state_.jobs, action.job, &Job::id);
-      return action.kind == ActionKind::kStart && !job->remaining_ms;
+      return action.kind == ActionKind::kStart &&
+             !std::ranges::find(state_.jobs, action.job, &Job::id)->remaining_ms;
     });
   }
 
@@ -192,6 +193,11 @@ std::string in_about(TimeMs ms) {
 std::vector<std::optional<TimeMs>> expected_starts(const ClusterState& state,
                                                    const PolicyConfig& config, int plans_most) {
   return Replay(state, config).run(plans_most);
+}
+
+std::optional<TimeMs> expected_start(const ClusterState& state, const PolicyConfig& config,
+                                     std::size_t job) {
+  return Replay(state, config).run(kForecastPlansMost, job)[job];
 }
 
 }  // namespace rubato::sched

@@ -23,6 +23,9 @@ constexpr int kForecastPlansMost = 64;
 std::vector<std::optional<TimeMs>> expected_starts(const ClusterState& state,
                                                    const PolicyConfig& config,
                                                    int plans_most = kForecastPlansMost);
+// Of ClusterState::jobs[job] alone: no plan is made beyond its start.
+std::optional<TimeMs> expected_start(const ClusterState& state, const PolicyConfig& config,
+                                     std::size_t job);
 
 std::string in_about(TimeMs ms);  // "in about 12 min"
 

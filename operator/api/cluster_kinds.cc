@@ -195,7 +195,8 @@ const ObjectSchema& SchedulingPolicySpec::schema() {
         .choices(policy_names());
     s.field("parameters", &SchedulingPolicySpec::parameters, parameters_text()).entries(0, 64);
     s.field("roundSeconds", &SchedulingPolicySpec::round_seconds,
-            "Longest time between rounds; a change starts one at once.")
+            "Longest time between rounds; a change starts one at once, "
+            "and up to two seconds later while pods leave.")
         .defaulted()
         .at_least(1)
         .at_most(3600);

@@ -5,11 +5,11 @@
 #include "kube/objects/decode.h"
 #include "operator/api/resources.h"
 #include "operator/control/avoided_nodes.h"
+#include "operator/control/captured_queues.h"
 #include "operator/control/claim_users.h"
 #include "operator/control/job_history.h"
 #include "operator/control/node_fit.h"
 #include "operator/control/worker_pod.h"
-#include "scheduler/model/queue_tree.h"
 
 #include <algorithm>
 #include <limits>
@@ -47,6 +47,7 @@ class Capture {
         config_(config),
         storage_(
             storage_of(world.claims, world.volumes, world.storage_classes, world.claims_denied)),
+        captured_queues_(world.queues),
         speeds_(world.jobs, world.profiles) {
     for (const auto& pod : world.pods) {
       pods_[pod->meta.key()] = pod.get();
@@ -57,7 +58,6 @@ class Capture {
       for (const kube::Amount& amount : node->allocatable)
         if (amount.value > 0) offered_.insert(amount.resource);
     }
-    for (const auto& queue : world.queues) queue_objects_[queue->meta.name] = queue.get();
   }
 
   sched::ClusterState run() {
@@ -218,11 +218,11 @@ class Capture {
     sched::Job seen;
     seen.id = job.meta.uid;
     seen.name = job.meta.ns + "/" + job.meta.name;
-    seen.queue = queue_of(job);
+    seen.queue = captured_queues_.queue_of(job);
     const api::JobPriority priority = priority_in_force(job);
     seen.priority = priority.value;
     seen.may_preempt = priority.preempts;
-    seen.not_admitted = not_admitted(job);
+    seen.not_admitted = captured_queues_.why_not_admitted(job);
     seen.weight = job.spec.objective.weight;
     if (const auto& deadline = job.spec.objective.deadline)
       seen.deadline_ms = std::max<sched::TimeMs>(in_ms(*deadline), 0);
@@ -362,59 +362,17 @@ class Capture {
   }
 
   void add_queues() {
-    // Without any TrainingQueue the cluster behaves as one open queue named "default".
-    queues_["default"] = {.name = "default"};
-    for (const auto& object : world_.queues) {
-      sched::Queue queue;
-      queue.name = object->meta.name;
-      queue.parent = object->queue.spec.parent;
-      queue.weight = object->queue.spec.weight;
-      queue.borrowing = object->queue.spec.borrowing;
-      queue.preempts = preempts(object->queue.spec.preemption);
-      for (const auto& quota : object->queue.spec.quotas) {
-        sched::Quota& of_type = queue.quotas[quota.gpu_type];
-        of_type.guaranteed = quota.guaranteed;
-        if (quota.limit) of_type.limit = *quota.limit;
-      }
-      for (const auto& cells : object->queue.spec.cells)
-        queue.cells.push_back({cells.gpu_type, cells.level, cells.count});
-      if (const auto created = object->queue.meta.creation_time)
-        queue.created = std::chrono::duration<double>(created->time_since_epoch()).count();
-      queues_[queue.name] = std::move(queue);
-    }
-    std::vector<std::string*> refused;  // queue_status() says why
-    for (auto& [name, queue] : queues_)
-      if (!sched::why_no_parent(queues_, queue).empty()) refused.push_back(&queue.parent);
-    for (std::string* parent : refused) parent->clear();
-    for (const auto& job : world_.jobs) add_queue_of_namespace(job->job);
+    queues_ = captured_queues_.with_jobs(world_.jobs);
     for (const auto& job : world_.jobs) {
       if (!is_schedulable(*job) || has_ended(world_, job->job.meta.uid)) add_leaver(job->job);
     }
-  }
-
-  // The queue that it names, or, where each namespace has its own limits there, what its namespace
-  // may hold of that.
-  std::string queue_of(const api::TrainingJob& job) const {
-    const auto object = queue_objects_.find(job.spec.queue);
-    const bool has_limits =
-        object != queue_objects_.end() && !object->second->queue.spec.limits_per_namespace.empty();
-    return has_limits ? job.spec.queue + "/" + job.meta.ns : job.spec.queue;
-  }
-
-  void add_queue_of_namespace(const api::TrainingJob& job) {
-    std::string name = queue_of(job);
-    if (name == job.spec.queue || queues_.contains(name)) return;
-    sched::Queue queue{.name = name, .parent = job.spec.queue, .of_one_user = true};
-    for (const auto& one : queue_objects_.at(job.spec.queue)->queue.spec.limits_per_namespace)
-      queue.quotas[one.gpu_type].limit = one.limit;
-    queues_.emplace(std::move(name), std::move(queue));
   }
 
   // A job that is no longer scheduled holds what it was given until it gives it back, what is
   // promised to pods that are not there yet included.
   void add_leaver(const api::TrainingJob& job) {
     if (!job.status.allocation) return;
-    const auto queue = queues_.find(queue_of(job));
+    const auto queue = queues_.find(captured_queues_.queue_of(job));
     for (const auto& pod : job.status.allocation->pods) {
       const kube::Pod* object = find_pod(job, pod.name);
       if (object != nullptr && is_lost_here(job, pod, object)) continue;
@@ -442,30 +400,6 @@ class Capture {
     seen.max = std::min(seen.max, std::max({seen.min, stays, found->second.gpus}));
   }
 
-  std::string not_admitted(const api::TrainingJob& job) const {
-    const auto object = queue_objects_.find(job.spec.queue);
-    if (object == queue_objects_.end()) return "";
-    const auto& names = object->second->queue.spec.namespaces;
-    if (names.empty() || std::find(names.begin(), names.end(), job.meta.ns) != names.end())
-      return "";
-    return fmt::format(
-        "queue \"{}\" takes jobs of other namespaces only ({}); change spec.queue, or add {} to "
-        "the queue's spec.namespaces",
-        job.spec.queue, fmt::join(names, ", "), job.meta.ns);
-  }
-
-  static sched::Preempts preempts(api::Preemption preemption) {
-    switch (preemption) {
-      case api::Preemption::kNever:
-        return sched::Preempts::kNobody;
-      case api::Preemption::kWithinQueue:
-        return sched::Preempts::kOwnQueue;
-      case api::Preemption::kAnyQueue:
-        return sched::Preempts::kAnyQueue;
-    }
-    return sched::Preempts::kNobody;
-  }
-
   // The job's own: somebody else's under the name says nothing about the one that is to come.
   const kube::Pod* find_pod(const api::TrainingJob& job, const std::string& name) const {
     const auto found = pods_.find({job.meta.ns, name});
@@ -482,13 +416,13 @@ class Capture {
   const World& world_;
   const Config& config_;
   const StorageView storage_;
+  const CapturedQueues captured_queues_;
   const MeasuredSpeeds speeds_;
   ClaimUsers users_;
   std::map<kube::Key, const kube::Pod*> pods_;
   std::map<std::string, std::vector<const kube::Pod*>> pods_of_;  // by uid of the owner
   std::set<std::string> node_names_;
-  std::set<std::string> offered_;  // kinds that some node has
-  std::map<std::string, const QueueObject*> queue_objects_;
+  std::set<std::string> offered_;        // kinds that some node has
   std::vector<sched::Resources> whole_;  // of each of World::nodes, whoever is on it
   std::map<std::string, sched::Node> nodes_;
   std::vector<sched::Job> jobs_;

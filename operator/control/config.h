@@ -33,7 +33,7 @@ struct Config {
   Duration room_patience = 2s;    // a round waits that long for pods that leave at the same time
   Duration gang_start = 300s;     // pods of a first generation must all be ready within
   Duration requeue_delay = 30s;   // after a gang start timed out
-  Duration progress_period = 5s;  // at most one progress-only status write per job
+  Duration progress_period = 1s;  // see progress_period() in memory.h
   // A node whose Lease was not renewed for this long gets no new pod; 0: the Lease's own duration.
   Duration node_lease_limit = 0s;
   Duration teardown_extra = 30s;  // beyond the grace period, then the finalizer goes anyway

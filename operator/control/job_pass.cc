@@ -3,6 +3,7 @@
 #include "common/log.h"
 #include "kube/errors.h"
 #include "operator/api/resources.h"
+#include "operator/control/job_secret.h"
 #include "operator/control/job_training.h"
 #include "operator/control/node_fit.h"
 #include "operator/control/plan_executor.h"
@@ -296,9 +297,9 @@ kube::Outcome JobPass::clean_up_finished() {
     // Workers of a complete job have been told to go and end by themselves.
     if (is_time_over || was_lost(*pod)) go_on(remove_pod(*pod));
   }
-  if (pods_.empty() ||
-      std::all_of(pods_.begin(), pods_.end(), [](const auto& pod) { return pod->is_finished(); })) {
+  if (std::ranges::all_of(pods_, [](const auto& pod) { return pod->is_finished(); })) {
     d_.coordinator.forget(job_.meta.uid);
+    go_on(drop_credentials());
   }
   go_on(write_status());
   if (const auto& stays = job_.spec.ttl_seconds_after_finished) {
@@ -309,6 +310,22 @@ kube::Outcome JobPass::clean_up_finished() {
       go_on(d_.client.remove(api::kTrainingJob, key_, {.uid = job_.meta.uid}));
   }
   return outcome();
+}
+
+// It never trains again. Where the Secret may not be written (it is immutable, or a right is
+// missing) it stays as it is, its certificate ends by itself, and it is tried again at pauses that
+// double.
+Status JobPass::drop_credentials() {
+  if (!credentials_ || !d_.memory.may_tell(job_.meta.uid, "an empty Secret", now())) return ok();
+  const Status emptied = empty_job_secret(d_.client, job_);
+  if (emptied.ok()) {
+    credentials_.reset();
+    return ok();
+  }
+  LOG_WARNING("control", "{}: {}", to_string(key_), emptied.error().to_string());
+  const bool is_refused =
+      kube::is_forbidden(emptied.error()) || emptied.error().code() == Code::kInvalid;
+  return is_refused ? ok() : emptied;
 }
 
 Status JobPass::release(const std::string& reason) {

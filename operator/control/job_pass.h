@@ -71,6 +71,7 @@ class JobPass {
   Status write_status();
   json::Value status_operations(const json::Value& changed, const json::Value& wanted) const;
   kube::Outcome clean_up_finished();
+  Status drop_credentials();
   void go_on(const Status& step);
   kube::Outcome outcome() const;
 

@@ -115,8 +115,9 @@ Value JobPass::status_operations(const Value& changed, const Value& wanted) cons
 }
 
 Status JobPass::write_status() {
+  const Duration period = progress_period(d_.coordinator.jobs(), d_.config.progress_period);
   if (view_ && (view_->phase == Phase::kTraining || view_->phase == Phase::kSwitching))
-    again_ = std::min(again_, d_.config.progress_period);  // its steps do not wake us
+    again_ = std::min(again_, period);  // its steps do not wake us
   if (view_ && view_->phase == Phase::kTraining) d_.memory.note_started(job_.meta.uid);
   emit_start_problems();
   emit_pod_failures();
@@ -140,8 +141,7 @@ Status JobPass::write_status() {
       });
   note_what_was_told(wanted);
   if (patch.size() != 0 &&
-      (!only_progress ||
-       d_.memory.may_write_progress(job_.meta.uid, d_.executor.now(), d_.config.progress_period))) {
+      (!only_progress || d_.memory.may_write_progress(job_.meta.uid, now(), period))) {
     const auto written =
         d_.client.patch(api::kTrainingJob, key_, kube::PatchType::kJson,
                         status_operations(patch, encoded), {.subresource = "status"});

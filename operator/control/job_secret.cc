@@ -4,13 +4,15 @@
 #include "operator/api/resources.h"
 #include "operator/control/worker_pod.h"
 
+#include <utility>
+
 namespace rubato::control {
 
 namespace {
 
 using json::Value;
 
-Value secret_of(const api::TrainingJob& job, const TrustRoot& root, const net::KeyPair& pair) {
+Value secret_of(const api::TrainingJob& job, Value data) {
   return Value::object(
       {{"apiVersion", "v1"},
        {"kind", "Secret"},
@@ -26,11 +28,16 @@ Value secret_of(const api::TrainingJob& job, const TrustRoot& root, const net::K
                                                               {"controller", true},
                                                               {"blockOwnerDeletion", true}})})}})},
        {"type", "Opaque"},
-       {"data", Value::object({{"token", net::base64_encode(
-                                             net::hmac_sha256_hex(root.master_key, job.meta.uid))},
-                               {"ca.crt", net::base64_encode(root.trusted())},
-                               {"tls.crt", net::base64_encode(pair.certificate)},
-                               {"tls.key", net::base64_encode(pair.private_key)}})}});
+       {"data", std::move(data)}});
+}
+
+Value secret_of(const api::TrainingJob& job, const TrustRoot& root, const net::KeyPair& pair) {
+  return secret_of(
+      job, Value::object(
+               {{"token", net::base64_encode(net::hmac_sha256_hex(root.master_key, job.meta.uid))},
+                {"ca.crt", net::base64_encode(root.trusted())},
+                {"tls.crt", net::base64_encode(pair.certificate)},
+                {"tls.key", net::base64_encode(pair.private_key)}}));
 }
 
 }  // namespace
@@ -77,6 +84,12 @@ Result<WrittenSecret> write_job_secret(kube::Client& client, const api::Training
   }
   if (!is_there) return written.error();
   return WrittenSecret{{}, written.error().in("renewing Secret " + job_secret_name(job))};
+}
+
+Status empty_job_secret(kube::Client& client, const api::TrainingJob& job) {
+  const auto written = client.update(kube::types::kSecret, secret_of(job, Value::object()));
+  if (written.ok() || written.error().code() == Code::kNotFound) return ok();
+  return written.error().in("emptying Secret " + job_secret_name(job));
 }
 
 }  // namespace rubato::control

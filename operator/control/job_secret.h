@@ -1,6 +1,6 @@
 // The Secret of a job: token, certificate and key of the job, and whom its workers are to trust.
 // One per job uid. Made with the first pods, replaced when status.credentials says that it is time
-// (a kubelet brings it into pods that run), and never read back.
+// (a kubelet brings it into pods that run), emptied when the job is over, and never read back.
 #pragma once
 
 #include "common/clock.h"
@@ -25,5 +25,9 @@ Status try_job_secret(kube::Client& client, const api::TrainingJob& job, const T
 Result<WrittenSecret> write_job_secret(kube::Client& client, const api::TrainingJob& job,
                                        const TrustRoot& root, const CertificateTiming& timing,
                                        WallTime now, bool replace);
+
+// Of a job that is over: nobody can be its member any more by what the Secret held. It stays, for
+// to delete one the operator would need the right to delete every Secret of the namespace.
+Status empty_job_secret(kube::Client& client, const api::TrainingJob& job);
 
 }  // namespace rubato::control

@@ -27,6 +27,12 @@ void lengthen(int& in_a_row, MonoTime& until, Duration first, Duration most, Mon
 
 }  // namespace
 
+Duration progress_period(std::size_t jobs, Duration least) {
+  const auto count = static_cast<Duration::rep>(jobs);
+  return std::max(
+      {least, std::min<Duration>(count * Duration(1s) / 20, 5s), count * Duration(1s) / 200});
+}
+
 std::string to_text(const HeldBack& held, MonoTime now, WallTime wall) {
   return fmt::format("{}; tried again at {}", held.why, to_rfc3339(wall_of(held.until, now, wall)));
 }

@@ -93,6 +93,11 @@ struct JobVerdict {
   bool operator==(const JobVerdict&) const = default;
 };
 
+// How often a status is written for nothing but progress while `jobs` are led: each `least` where
+// few are, for people look at them; 20 writes a second in all until each job has one in 5 s; and
+// 200 a second in all, which take more than a core of the API server.
+Duration progress_period(std::size_t jobs, Duration least);
+
 class Memory {
  public:
   void set_verdicts(std::map<sched::JobId, JobVerdict> verdicts);

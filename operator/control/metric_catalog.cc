@@ -278,7 +278,7 @@ std::vector<MetricInfo> scheduler() {
        kCounter,
        {"result"},
        "plans",
-       "Plans that were held to a bound on all plans."},
+       "Plans that were held to a bound on all plans, and plans that cannot be done."},
       {"rubato_throughput_profile_writes_total",
        kCounter,
        {"result"},

@@ -1,6 +1,7 @@
 #include "operator/control/plan_check.h"
 
 #include "common/log.h"
+#include "scheduler/certificate/feasible.h"
 
 #include <algorithm>
 #include <vector>
@@ -18,6 +19,12 @@ void PlanCheck::look_at(const sched::Snapshot& decided_on, const sched::Plan& pl
   if (last_ && policy == policy_ && now - *last_ < kCertifyEvery) return;
   last_ = now;
   policy_ = policy;
+  if (const std::string broken = why_infeasible(decided_on.state, plan); !broken.empty()) {
+    LOG_ERROR("scheduler",
+              "the plan cannot be done, for {}: a bug; --record-snapshots keeps what shows it",
+              broken);
+    return count("infeasible");
+  }
   const auto certificate = sched::certify(decided_on.state, decided_on.policy, plan);
   if (!certificate) return;
   const bool holds = certificate->value <= certificate->bound;
@@ -26,14 +33,19 @@ void PlanCheck::look_at(const sched::Snapshot& decided_on, const sched::Plan& pl
               "the plan is worth {}, more than the bound {} that prices prove: a bug; "
               "--record-snapshots keeps what shows it",
               sched::amount_of(certificate->value), sched::amount_of(certificate->bound));
-  metrics_
-      .counter("rubato_plan_certificates_total", "Plans that were held to a bound on all plans.",
-               {{"result", holds ? "holds" : "broken"}})
-      .add();
+  count(holds ? "holds" : "broken");
   metrics_
       .histogram("rubato_plan_gap_ratio", "How far a plan is, at most, from the best one.", {},
                  kGapBuckets)
       .observe(std::max(certificate->gap(), 0.0));
+}
+
+void PlanCheck::count(const std::string& result) {
+  metrics_
+      .counter("rubato_plan_certificates_total",
+               "Plans that were held to a bound on all plans, and plans that cannot be done.",
+               {{"result", result}})
+      .add();
 }
 
 }  // namespace rubato::control

@@ -1,8 +1,8 @@
-// PlanCheck: where the policy in force maximises something, its first plan and one a minute get a
-// certificate: how far they are, at most, from the best plan that there could be
-// (scheduler/certificate). What checks it shares no code with what made the plan, so a plan that is
-// worth more than the bound is a bug of either: it is counted, and said in the log. On the
-// scheduler's task.
+// PlanCheck: of the policy in force the first plan and one a minute are looked at anew: whether
+// they can be done, and, where it maximises something, how far they are, at most, from the best
+// plan that there could be (scheduler/certificate). What checks it shares no code with what made
+// the plan, so a plan that breaks a rule, or is worth more than the bound, is a bug of either: it
+// is counted, and said in the log. On the scheduler's task.
 #pragma once
 
 #include "common/clock.h"
@@ -21,6 +21,8 @@ class PlanCheck {
   void look_at(const sched::Snapshot& decided_on, const sched::Plan& plan, MonoTime now);
 
  private:
+  void count(const std::string& result);
+
   Metrics& metrics_;
   std::optional<MonoTime> last_;
   std::string policy_;  // then

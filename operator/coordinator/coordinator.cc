@@ -227,6 +227,11 @@ std::optional<View> Coordinator::view(const std::string& job_uid) const {
   return job->view();
 }
 
+std::size_t Coordinator::jobs() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->jobs.size();
+}
+
 MonoTime Coordinator::awake_since() const { return impl_->stalls.awake_since(); }
 
 void Coordinator::on_change(std::function<void(const kube::Key& job)> handler) {

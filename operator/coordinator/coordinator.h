@@ -262,6 +262,7 @@ class Coordinator {
   void ensure(const Wish& wish, std::uint64_t seen_step = 0);
   void forget(const std::string& job_uid);
   std::optional<View> view(const std::string& job_uid) const;
+  std::size_t jobs() const;  // how many it leads
   // Since when this process has been awake (StallWatch). Who judges pods by time counts from there.
   MonoTime awake_since() const;
   // Called from the coordinator's tasks; must only enqueue. Set before start().

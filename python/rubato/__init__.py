@@ -10,10 +10,10 @@ Importing this package imports neither torch nor the engine; the first Job, or O
 from .data import Indexed, Weighted
 from .errors import Refused
 from .job import Job, Step
-from .progress import report
+from .progress import report, should_checkpoint
 from .state import State
 
-__all__ = ["Indexed", "Job", "Optimizers", "Refused", "State", "Step", "Weighted", "report"]
+__all__ = ["Indexed", "Job", "Optimizers", "Refused", "State", "Step", "Weighted", "report", "should_checkpoint"]
 
 
 def __getattr__(name):

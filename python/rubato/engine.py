@@ -53,7 +53,17 @@ class Engine:
         """
         job, self._job = self._job, None
         if job and os.getpid() == self._process:
-            self._library.rubato_stop(job, json.dumps(failure).encode() if failure else b"")
+            self._library.rubato_stop(job, _told(failure))
+
+    def leave(self, failure=None):
+        """As stop(), when the process exits: a status other than 0 is a failure, though this one says none."""
+        job, self._job = self._job, None
+        if job and os.getpid() == self._process:
+            self._library.rubato_leave(job, _told(failure))
+
+
+def _told(failure):
+    return json.dumps(failure).encode() if failure else b""
 
 
 def _load():
@@ -75,6 +85,7 @@ def _load():
         "rubato_next": (ctypes.c_char_p, [ctypes.c_void_p, ctypes.c_int]),
         "rubato_reply": (None, [ctypes.c_void_p, ctypes.c_char_p]),
         "rubato_stop": (None, [ctypes.c_void_p, ctypes.c_char_p]),
+        "rubato_leave": (None, [ctypes.c_void_p, ctypes.c_char_p]),
     }
     for name, (result, arguments) in signatures.items():
         function = getattr(library, name)

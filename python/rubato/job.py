@@ -6,7 +6,6 @@ import os
 import sys
 
 from . import engine as engines
-from . import exits
 from .data import integer, require_indexed
 from .errors import Refused, failure
 
@@ -75,7 +74,6 @@ class Job:
         self._has_last = False
         self._has_ended = False
         self._engine = _engine or engines.Engine(training)
-        exits.watch()
         atexit.register(self._leave)
 
     @property
@@ -105,7 +103,6 @@ class Job:
             raise RuntimeError("This process was forked from a worker, which alone has the job: end it by os._exit().")
         if self._is_over:
             raise StopIteration
-        exits.forget()
         self._keep_changes()
         while True:
             request = self._engine.next(_WAIT_MS)
@@ -160,7 +157,7 @@ class Job:
         """When the script ends, by whatever it did outside of our requests. A forked child has no part in the job."""
         if os.getpid() != self._process:
             return
-        raised = getattr(sys, "last_value", None) or exits.failed()
+        raised = getattr(sys, "last_value", None)  # not of SystemExit, which the engine sees at exit()
         try:
             if (self._has_last or self._has_ended) and not raised:
                 for _ in self:  # the loop was left there: what comes after the last step is the same
@@ -176,10 +173,13 @@ class Job:
         try:
             self._program.close()
         finally:
-            if self._is_over:
-                self._engine.stop(failure(raised) if raised and self._is_finished else None)
+            if self._is_over and not self._is_finished:
+                self._engine.stop()  # it knows why
+            elif raised:
+                self._engine.stop(failure(raised))
             else:
-                self._engine.stop(failure(raised or Refused("ScriptEnded", _ENDED_EARLY, "worker")))
+                ended_early = Refused("ScriptEnded", _ENDED_EARLY, "worker")
+                self._engine.leave(None if self._is_over else failure(ended_early))
 
     def _end(self, request):
         self._is_over = True

@@ -30,8 +30,8 @@ def encode(value, where, tensors=None):
         if tensors is None:
             raise Refused(
                 "UnsupportedState",
-                f"{where} is a tensor, where only plain values are held: give a number. A tensor of the optimizer's "
-                "has a key of its own in optimizer.state[parameter], and lies in no list or dictionary there.",
+                f"{where} is a tensor, where only plain values are held: give a number. Tensors of the optimizer are "
+                "held in optimizer.state[parameter].",
             )
         if where in tensors:
             raise Refused("UnsupportedState", f"Two tensors of the state are named {where}: rename one.")

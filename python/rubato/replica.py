@@ -99,12 +99,12 @@ class Replica:
 
     def coded(self, step):
         """All that is no tensor, as JSON."""
-        values = {}  # parameter -> what its optimizer state has beside tensors
+        values = {}  # parameter -> what its optimizer state has beside tensors that have a key there
         for parameter, state in self.state.optimizer.state.items() if step else ():
             plain = {key: value for key, value in state.items() if not isinstance(value, torch.Tensor)}
             if plain:
                 name = self._names[parameter]
-                values[name] = encode(plain, f"optimizer.state.{name}")
+                values[name] = encode(plain, _place_of(name), tensors={})
         return {**self.coded_outside(), "state": values}
 
     def coded_outside(self):
@@ -130,7 +130,7 @@ class Replica:
         for index, group in enumerate(self.state.optimizer.param_groups):
             _make_plain(group, f"optimizer.param_groups.{index}")
         for parameter, values in self.state.optimizer.state.items():
-            _make_plain(values, f"optimizer.state.{self._names.get(parameter)}")
+            _make_plain(values, _place_of(self._names.get(parameter)))
         extra = [(f"extra.{name}", thing) for name, thing in self.state.extra.items()]
         for name, thing in [("scheduler", self.state.scheduler), *extra]:
             is_read = hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict")
@@ -174,8 +174,9 @@ class Replica:
             for parameter, values in self._built_optimizer.items():
                 optimizer.state[parameter] = copy.deepcopy(values)
         else:
-            for name, keys in optimizer_keys.items():
-                values = decode(coded["state"].get(name, {"dict": []}), {})
+            for name, (keys, paths) in optimizer_keys.items():
+                inside = {f"{_place_of(name)}.{path}": self._optimizer_homes[f"{path}.{name}"] for path in paths}
+                values = decode(coded["state"].get(name, {"dict": []}), {}, inside)
                 held = {key: self._optimizer_homes[f"{key}.{name}"] for key in keys}
                 optimizer.state[self.parameters[name]] = held | values
         for name, thing in self.state.extra.items():
@@ -215,11 +216,13 @@ class Replica:
             home.zero_()
 
     def optimizer_keys(self):
-        """Parameter name -> keys of the tensors that the optimizer holds for it."""
-        return {
-            self._names[parameter]: [key for key, value in values.items() if isinstance(value, torch.Tensor)]
-            for parameter, values in self.state.optimizer.state.items()
-        }
+        """Parameter name -> (keys of the tensors that the optimizer holds for it, paths of those in lists there)."""
+        found = {}
+        for parameter, values in self.state.optimizer.state.items():
+            keys = [key for key, value in values.items() if isinstance(value, torch.Tensor)]
+            paths = [path for key in values.keys() - set(keys) for _, _, path in _tensors_in(values, key, f"{key}")]
+            found[self._names[parameter]] = keys, paths
+        return found
 
     def restore_modes(self):
         """Training or evaluation mode of each module as build() left it, whatever the loop's body did."""
@@ -253,7 +256,7 @@ class Replica:
         return trained | rest
 
     def _optimizer_places(self):
-        """Name of a tensor -> (dictionary, key) where the optimizer holds it."""
+        """Name of a tensor -> (dictionary or list, key) where the optimizer holds it."""
         places = {}
         for parameter, values in self.state.optimizer.state.items():
             if parameter not in self._names:
@@ -262,16 +265,42 @@ class Replica:
                     f"optimizer.state has the key {parameter!r:.80}, which is no parameter of the model: keep what is "
                     "not of one parameter in optimizer.param_groups.",
                 )
-            for key, value in values.items():
-                if isinstance(value, torch.Tensor):
-                    places[f"{key}.{self._names[parameter]}"] = values, key
+            # As load() puts them: those with a key of their own are the first.
+            for key in sorted(values, key=lambda key: not isinstance(values[key], torch.Tensor)):
+                for holder, inner, path in _tensors_in(values, key, f"{key}"):
+                    name = f"{path}.{self._names[parameter]}"
+                    if name in places:
+                        raise Refused("UnsupportedState", f"Two tensors of the optimizer are named {name}: rename one.")
+                    places[name] = holder, inner
         return places
+
+
+def _place_of(parameter):
+    return f"optimizer.state.{parameter}"
+
+
+def _tensors_in(holder, key, path):
+    """(dictionary or list, key, path) of the tensor that is holder[key], or of those in the lists and dictionaries
+    there.
+    """
+    value = holder[key]
+    if isinstance(value, torch.Tensor):
+        yield holder, key, path
+    elif isinstance(value, (dict, list)):
+        for inner in value if isinstance(value, dict) else range(len(value)):
+            yield from _tensors_in(value, inner, f"{path}.{inner}")
+    elif isinstance(value, tuple):
+        tensors = {}
+        encode(value, path, tensors)
+        if tensors:
+            raise Refused("UnsupportedState", f"The optimizer keeps {path} in a tuple: keep its tensors in a list.")
 
 
 def _make_plain(values, where):
     for key, value in values.items():
         if key != "params" and not is_plain(value):
-            values[key] = decode(encode(value, f"{where}.{key}"), value)
+            tensors = {}
+            values[key] = decode(encode(value, f"{where}.{key}", tensors), value, tensors)
 
 
 def _require_single_step(optimizer):

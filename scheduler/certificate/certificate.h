@@ -14,7 +14,20 @@
 // together. The bound leaves out the shape of nodes and what the policy keeps back for later, so it
 // holds for every plan that keeps them, too. Prices make it tight; no prices make it wrong.
 // certify() looks for good ones; check() is given them, and shares no code with policies, sessions
-// and the search; but the values are the policy's own, and whether the plan fits is not looked at.
+// and the search; but the values are the policy's own. Whether the plan can be done is asked of
+// feasible.h.
+//
+// Most of V is often what jobs have at their minimums, which hardly any plan misses. So the gap is
+// told above these, too: with m_j the value of job j, of which the plan leaves at least the
+// minimum, at that minimum on the types that it then has (v_j, its value in the plan, where that is
+// less), and B the sum of them,
+//
+//   V' = V - B,  UB' = UB - B,  gap' = (UB' - V') / UB' = (UB - V) / (UB - B)
+//
+// B is a number of this plan, the same whatever plan is compared with it. No plan is worth more
+// than UB, so none is worth more than UB' beyond B: UB' bounds what any plan, of the same jobs or
+// of others, has beyond what this one has at its minimums. 0 <= m_j <= v_j, so 0 <= V' <= UB', and
+// gap <= gap' <= 1.
 #pragma once
 
 #include "scheduler/model/value_table.h"
@@ -38,8 +51,11 @@ struct Certificate {
   std::int64_t value = 0;  // V, in 2^-32 units
   std::int64_t bound = 0;  // UB, rounded up
   Prices prices;
+  std::int64_t minimums = 0;  // B
   // (UB - V) / UB: 0 where nothing could be better; 1 where nothing is done though something could.
   double gap() const;
+  // The same of what is above the minimums: gap'.
+  double gap_above_minimums() const;
   bool operator==(const Certificate&) const = default;
 };
 

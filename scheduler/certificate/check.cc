@@ -2,7 +2,7 @@
 #include "common/check.h"
 
 #include "scheduler/certificate/certificate.h"
-#include "scheduler/model/queue_tree.h"
+#include "scheduler/certificate/queue_limits.h"
 #include "scheduler/model/sizes.h"
 
 #include <algorithm>
@@ -28,45 +28,6 @@ std::int64_t price_in(const std::map<std::string, std::int64_t>& prices, const s
   const auto found = prices.find(name);
   return found == prices.end() ? 0 : std::max<std::int64_t>(found->second, 0);
 }
-
-// What queues may have, by their names.
-class QueueLimits {
- public:
-  explicit QueueLimits(const ClusterState& state) : quotas_(quotas_by_parts(state.queues)) {
-    for (const auto& [name, queue] : state.queues) {
-      with_parents_[name] = with_parents(state.queues, name);
-      queues_[name] = &queue;
-    }
-  }
-
-  // And of those that it is a part of; none: there is no such queue.
-  const std::vector<std::string>& names_of(const std::string& queue) const {
-    static const std::vector<std::string> kNone;
-    const auto found = with_parents_.find(queue);
-    return found == with_parents_.end() ? kNone : found->second;
-  }
-
-  // By its limits, and where it may not borrow by its guarantees; none: as many as there are.
-  std::optional<Gpus> most_together(const std::string& name, const std::string& of) const {
-    const auto found = queues_.find(name);
-    if (found == queues_.end()) return std::nullopt;
-    const Queue& queue = *found->second;
-    const auto by_parts = quotas_.find(name);
-    const auto& quotas = by_parts == quotas_.end() ? queue.quotas : by_parts->second;
-    const auto said = quotas.find(of);
-    const bool is_said = said != quotas.end();
-    std::optional<Gpus> most;
-    if (is_said) most = said->second.limit;
-    if (queue.borrowing || !queue.cells.empty()) return most;
-    if (is_said) return std::min(most.value_or(said->second.guaranteed), said->second.guaranteed);
-    return of == "*" || quotas.contains("*") ? most : std::optional<Gpus>(0);
-  }
-
- private:
-  std::map<std::string, std::map<std::string, Quota>> quotas_;
-  std::unordered_map<std::string, std::vector<std::string>> with_parents_;
-  std::unordered_map<std::string, const Queue*> queues_;
-};
 
 // With those of the limits that count it.
 std::int64_t price_of(const QueueLimits& limits, const Prices& prices, const Job& job,
@@ -144,16 +105,26 @@ std::int64_t value_at(const JobValues::List& list, Gpus gpus) {
   return std::min(at->value, (at - 1)->value);
 }
 
+struct Worth {
+  std::int64_t value = 0;
+  std::int64_t at_minimum = 0;  // no more than the value
+};
+
 // Of several types the slowest counts.
-std::int64_t value_of(const Problem& problem, const JobValues& values, const ByType& held) {
-  std::optional<std::int64_t> least;
+Worth worth_of(const Problem& problem, const JobValues& values, const ByType& held) {
+  std::optional<Worth> least;
   const Gpus all = sum_of(held);
-  for (const auto& one : values.types)
-    if (held.contains(problem.name(one.type))) {
-      const std::int64_t now = value_at(values.of(one), all);
-      least = least ? std::min(*least, now) : now;
-    }
-  return std::max<std::int64_t>(least.value_or(0), 0);
+  for (const auto& one : values.types) {
+    const JobValues::List& list = values.of(one);
+    if (!held.contains(problem.name(one.type))) continue;
+    const Worth now{value_at(list, all), list.empty() ? 0 : list.front().value};
+    if (!least) least = now;
+    least->value = std::min(least->value, now.value);
+    least->at_minimum = std::min(least->at_minimum, now.at_minimum);
+  }
+  if (!least) return {};
+  const std::int64_t value = std::max<std::int64_t>(least->value, 0);
+  return {value, std::clamp<std::int64_t>(least->at_minimum, 0, value)};
 }
 
 // The most that one job can add to the bound. Sizes that are not listed cost more than the listed
@@ -220,6 +191,11 @@ double Certificate::gap() const {
   return bound > 0 ? static_cast<double>(bound - value) / static_cast<double>(bound) : 0;
 }
 
+double Certificate::gap_above_minimums() const {
+  const std::int64_t above = bound - minimums;
+  return above > 0 ? static_cast<double>(bound - value) / static_cast<double>(above) : 0;
+}
+
 ByType capacity_of(const ClusterState& state) {
   ByType gpus;
   for (const Node& node : state.nodes)
@@ -245,7 +221,9 @@ Certificate check(const Problem& problem, const ValueTable& values, const Plan& 
     const Job& job = problem.job(j);
     certificate.bound =
         add_up(certificate.bound, surplus_of(problem, limits, job, values[j], prices, there));
-    certificate.value = add_up(certificate.value, value_of(problem, values[j], held[j.value]));
+    const Worth worth = worth_of(problem, values[j], held[j.value]);
+    certificate.value = add_up(certificate.value, worth.value);
+    certificate.minimums = add_up(certificate.minimums, worth.at_minimum);
   }
   return certificate;
 }

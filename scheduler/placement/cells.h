@@ -28,6 +28,7 @@
 // cell. Pure; one round, one thread.
 #pragma once
 
+#include "scheduler/model/confinement.h"
 #include "scheduler/model/problem.h"
 
 #include <cstdint>
@@ -99,11 +100,6 @@ class CellForest {
   Counts claimed_;
   std::map<std::pair<QueueIndex, std::size_t>, std::int64_t> claims_;
 };
-
-// It has its cells and nothing else.
-inline bool is_confined_to_cells(const Queue& queue) {
-  return !queue.cells.empty() && !queue.borrowing;
-}
 
 // All cells in one round.
 class Cells {

@@ -2,6 +2,7 @@
 // nodes have room is the session's business.
 #pragma once
 
+#include "scheduler/model/confinement.h"
 #include "scheduler/model/quota.h"
 #include "scheduler/model/sizes.h"
 
@@ -50,7 +51,7 @@ class RoomByType {
 
   // On nodes that admit it; nothing where its queue has its cells, and none of this type.
   Gpus most(JobIndex j, TypeIndex type) {
-    return has_cells(j, type) ? gpus_of(of_group(j), type) : 0;
+    return may_have(j, type) ? gpus_of(of_group(j), type) : 0;
   }
   // … of its best type, or of all together where it mixes them.
   Gpus most(JobIndex j) { return of_group(j).most(); }
@@ -105,11 +106,9 @@ class RoomByType {
                    on_nodes_[n].copies_of(job.per_pod) * job.per_pod.gpus);
     return capacity;
   }
-  bool has_cells(JobIndex j, TypeIndex type) const {
+  bool may_have(JobIndex j, TypeIndex type) const {
     const Queue* queue = problem_.queue(problem_.queue_of(j));
-    return queue == nullptr || queue->borrowing || queue->cells.empty() ||
-           std::ranges::find(queue->cells, problem_.name(type), &CellQuota::gpu_type) !=
-               queue->cells.end();
+    return queue == nullptr || !is_kept_off(*queue, problem_.name(type));
   }
   static Gpus gpus_of(const Capacity& capacity, TypeIndex type) {
     const auto& types = capacity.by_type();

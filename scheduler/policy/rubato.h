@@ -18,9 +18,9 @@
 // this is where speed is nearly linear in GPUs and nothing costs. Who is preempted has its start
 // ahead of it again: P_j / T_j(n) is the larger where a job is, the more so the nearer its end.
 // What a job holds counts switchingMargin more than it is, and what it has left so much less than
-// that of others, so that equals do not take turns. GPUs
-// that nobody has a use for at these values go where they save the most time within kHorizonMs,
-// less a stall now and one when they are given back; that counts so little that it never competes.
+// that of others, so that equals do not take turns. GPUs that nobody has a use for at these values
+// go where they save the most time within kHorizonMs, less a stall now and one when they are given
+// back; that counts so little that it never competes.
 //
 // The maximum is looked for by steps: always the one that is worth most a GPU. That is exact for
 // one type where values are concave in the size, but for the last job that does not fit. How far

@@ -129,6 +129,11 @@ json::Value to_json(const Certificate& certificate) {
                                   {"value", amount_of(certificate.value)},
                                   {"bound", amount_of(certificate.bound)},
                                   {"prices", amounts(certificate.prices.types)}});
+  const std::int64_t minimums = certificate.minimums;
+  document.set("aboveMinimums",
+               Value::object({{"gap", certificate.gap_above_minimums()},
+                              {"value", amount_of(certificate.value - minimums)},
+                              {"bound", amount_of(certificate.bound - minimums)}}));
   if (certificate.prices.limits.empty()) return document;
   Value limits = Value::object({});
   for (const auto& [queue, prices] : certificate.prices.limits) limits.set(queue, amounts(prices));

@@ -152,6 +152,7 @@ class Text {
 struct Seconds {
   std::vector<double> compute;        // of each micro-batch, of CPU
   std::vector<double> update, whole;  // of each step
+  std::vector<double> checksums;      // of each step, of CPU: of what is given, and of what is got
   double cpu = 0;                     // of all steps
   // Of what members compare of the state, of CPU, aside: a vote's part, and all, as before a
   // checkpoint.
@@ -201,6 +202,9 @@ void report(const Options& options, const ModelConfig& config, const std::string
       "(%.2f %%; CPU time, medians of %zu)\n",
       kStateParts, vote, 100 * vote / step, step, all, 100 * all / step,
       seconds.vote_digest.size());
+  const double checksums = 1e3 * median(seconds.checksums);
+  std::printf("  checksums of the sums: %.3f ms (%.3f %% of a step; CPU time, median of %zu)\n",
+              checksums, 100 * checksums / step, seconds.checksums.size());
 }
 
 Status run(const Options& options) {
@@ -252,6 +256,10 @@ Status run(const Options& options) {
       if (!loss.is_finite) return Error(Code::kInternal, "the loss is not finite");
     }
     const auto t3 = Time::now();
+    const double weigh_begin = cpu_seconds();
+    sum.weigh_given(*stream);
+    sum.weigh_reduced(*stream, sum.accumulators());
+    seconds.checksums.push_back(cpu_seconds() - weigh_begin);
     TRY(const bool overflows, sum.overflows(*stream, sum.accumulators()));
     if (overflows) {
       redos += 1;

@@ -71,6 +71,7 @@ std::vector<Case> pointwise(Bench& bench) {
   const Buffer exponents = bench.upload(worker::gpu::Ints(kCount / 256, 1));
   const Buffer guards = bench.upload(worker::gpu::Ints(kCount / 256, 0));
   const Buffer norms = bench.poisoned(worker::DType::kF64, kCount / worker::kNormChunkElements);
+  const Buffer weighed = bench.poisoned(worker::DType::kI64, kCount / worker::kNormChunkElements);
   return {
       {"gelu_forward",
        [x, y](Kernels& kernels, Stream& stream) { kernels.gelu_forward(stream, x, y); }},
@@ -113,6 +114,10 @@ std::vector<Case> pointwise(Bench& bench) {
       {"squared_norm_chunks",
        [x, norms](Kernels& kernels, Stream& stream) {
          kernels.squared_norm_chunks(stream, x, norms);
+       }},
+      {"weighted_sums",
+       [sums, weighed](Kernels& kernels, Stream& stream) {
+         kernels.weighted_sums(stream, sums, weighed);
        }},
   };
 }

@@ -80,7 +80,22 @@ void add_integers(Bench& bench, Report& report) {
     report.same(bench.read_ints(b), to, "sums");
     bench.clear();
   }
-  report.line("add_i32");
+  for (const std::int64_t n : {std::int64_t{1}, std::int64_t{77}, std::int64_t{517},
+                               kNormChunkElements, 5 * kNormChunkElements + 201}) {
+    report.begin("weighted_sums " + text(n));
+    Draw draw(size(n));
+    Ints x(size(n));
+    for (auto& each : x) each = static_cast<std::int32_t>(draw.next());
+    const std::int64_t chunks = (n + kNormChunkElements - 1) / kNormChunkElements;
+    std::vector<std::int64_t> want(size(chunks)), got(size(chunks));
+    ops().weighted_sums(n, kNormChunkElements, x.data(), want.data());
+    const Buffer out = bench.poisoned(DType::kI64, chunks);
+    bench.kernels().weighted_sums(*bench.stream, bench.upload(x), out);
+    bench.device.copy_to_host(*bench.stream, got.data(), out);
+    report.expect(bench.stream->synchronize().ok() && got == want, "the sums differ");
+    bench.clear();
+  }
+  report.line("add_i32, weighted sums");
 }
 
 void adamw(Bench& bench, Report& report) {

@@ -249,6 +249,9 @@ void parameters(Bench& bench, Clockwork& clock) {
   const Buffer integers(g.address(), n, DType::kI32);
   clock.bytes("add_i32, 124M", 12 * wide,
               [&](std::size_t) { kernels.add_i32(stream, integers, sums); });
+  clock.bytes("weighted sums, 124M", 4 * wide, [&](std::size_t) {
+    kernels.weighted_sums(stream, integers, Buffer(norms.address(), norms.count(), DType::kI64));
+  });
   std::vector<float> host(1 << 26);
   clock.bytes("256 MiB to the device, pageable", 4.0 * (1 << 26), [&](std::size_t) {
     bench.device.copy_to_device(stream, g.slice(0, 1 << 26), host.data());

@@ -25,8 +25,9 @@ def test_the_page_shows_the_example_and_its_plan():
     shown, planned = (json.loads(block) for block in re.findall(r"^```json\n(.*?)^```", page, re.S | re.M))
     assert shown == json.loads(SNAPSHOT.read_text())
     made = json.loads(plan(SNAPSHOT))
-    for worth in ("value", "bound"):
-        made["certificate"][worth] = round(made["certificate"][worth], 2)
+    for worths in (made["certificate"], made["certificate"]["aboveMinimums"]):
+        for worth in ("value", "bound"):
+            worths[worth] = round(worths[worth], 2)
     assert planned == made
 
 
@@ -57,6 +58,10 @@ def test_a_plan_of_rubato_says_how_good_it_is():
     said = plan("-", "-o", "table", input=json.dumps(snapshot))
     sentence = r"^At most [0-9.]+ % below the best plan if queues shared all: worth [0-9.]+ GPUs of [0-9.]+\.$"
     assert re.search(sentence, said, re.M), said
+    above = certificate["aboveMinimums"]
+    assert 0 <= above["value"] <= above["bound"] <= certificate["bound"], certificate
+    assert certificate["gap"] <= above["gap"] <= 1, certificate
+    assert re.search(r"^Of what is above the minimums of its jobs: at most [0-9.]+ %\.$", said, re.M), said
 
 
 def test_explain_tells_of_one_job():

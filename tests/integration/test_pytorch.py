@@ -151,6 +151,10 @@ def test_what_a_script_does_wrong_is_told(cluster, tmp_path):
                                  more={"faultTolerance": {"maxRestarts": 0}}, **rigid))
     job.wait_state("Failed", START_S)
     assert "ZeroDivisionError" in job.message("Failed")
+    job = cluster.apply(TorchJob("behind", script=script(tmp_path, body="if step.number == 3: job.finish()"),
+                                 more_lines="raise SystemExit(3)\n", more={"faultTolerance": {"maxRestarts": 0}}, **rigid))
+    job.wait_state("Failed", START_S)
+    assert "the script exited with status 3" in job.message("Failed")
     lacking = tmp_path / "lacking.py"
     lacking.write_text("import no_such_package\n")  # nothing of ours has begun
     job = cluster.apply(TorchJob("lacks", script=lacking, more_lines="\n", more={"faultTolerance": {"maxRestarts": 0}}, **rigid))

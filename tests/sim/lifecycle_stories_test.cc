@@ -4,6 +4,7 @@
 #include "tests/sim/told_stories.h"
 
 #include <algorithm>
+#include <optional>
 
 #include <gtest/gtest.h>
 
@@ -81,6 +82,14 @@ class Life {
       return !pod.second.finished && pod.second.deleting == are_deleting;
     });
   }
+  // That all Secrets of jobs have together; none: a job has no Secret.
+  std::optional<std::size_t> keys() {
+    const auto secrets = cluster_.server().list(kube::types::kSecret, "default", {});
+    if (!secrets.ok() || secrets->items.empty()) return std::nullopt;
+    std::size_t count = 0;
+    for (const json::Value& secret : secrets->items) count += secret["data"].size();
+    return count;
+  }
   // The leader's wall clock, against those of all others.
   void set_clock(Duration by) { cluster_.leader()->process()->skew(Duration(0), by); }
   const json::Value& object(const std::string& job) const {
@@ -148,6 +157,31 @@ TEST(LifecycleStories, WhatHasEndedIsDeletedAfterItsTimeToLiveAndNotBefore) {
     const auto is_gone = [&] { return !life.is_there("short"); };
     EXPECT_FALSE(life.until(is_gone, 40s - kJitter)) << end;
     EXPECT_TRUE(life.until(is_gone, 2 * kJitter)) << end;
+  }
+}
+
+// Suspended, it will need them again.
+TEST(LifecycleStories, AJobThatIsOverHasNoKeysLeft) {
+  for (const char* end : {"Complete", "Failed"}) {
+    JobPlan job = training("short", 1, 1);
+    if (end == std::string("Complete"))
+      job.shape.steps = 2000;
+    else
+      job.max_restarts = 0;
+    Life life({job});
+    ASSERT_TRUE(life.goes_on("short"));
+    life.inject({FaultKind::kSuspend, 0s, kSoon, 0, 0});
+    ASSERT_TRUE(life.until([&] { return life.is("short", "Suspended"); }, kSoon));
+    life.pass(kSoon / 2);
+    EXPECT_EQ(life.keys(), 4U);
+    ASSERT_TRUE(life.goes_on("short"));
+    if (job.max_restarts == 0) life.inject({.kind = FaultKind::kWorkerKilled});
+    ASSERT_TRUE(life.until([&] { return life.is("short", end); }, 60min)) << end;
+    const auto is_empty = [&] {
+      return life.keys() == 0U && life.status("short")["credentials"].is_null();
+    };
+    EXPECT_TRUE(life.until(is_empty, kGrace + kSoon)) << end;
+    EXPECT_TRUE(life.is("short", end));
   }
 }
 

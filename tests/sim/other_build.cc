@@ -75,6 +75,8 @@ class OldCommunicator : public worker::Communicator {
     vote.clear_state_digest();
     vote.clear_end();
     vote.clear_squared_norms();
+    vote.clear_given();
+    vote.clear_reduced();
     return vote.SerializeAsString();
   }
 

@@ -186,6 +186,25 @@ TEST_F(RefusalStories, AJobWhoseSecretIsImmutableGetsItsPods) {
   EXPECT_TRUE(until([&] { return status("old")["credentials"].is_object(); }));
 }
 
+TEST_F(RefusalStories, AJobWhoseSecretMayNotBeEmptiedIsOverAllTheSame) {
+  start({{"n0", "fast", 1}});
+  JobPlan brief = training("brief", 1, 1);
+  brief.shape.steps = 10;
+  int asked = 0;
+  refuse(kube::Verb::kUpdate, "secrets", "brief", forbidden("may not update"), [&] {
+    if (is("brief", "Complete")) ++asked;
+    return is("brief", "Complete");
+  });
+  cluster_->submit(brief);
+  ASSERT_TRUE(until([&] { return asked > 0; }, 4 * kSoon));
+  wait(10min);
+  EXPECT_LE(asked, 8);
+  lift();
+  const auto is_empty = [&] { return status("brief")["credentials"].is_null(); };
+  EXPECT_TRUE(until(is_empty, 30min));
+  EXPECT_TRUE(is("brief", "Complete"));
+}
+
 TEST_F(RefusalStories, APriorityClassThatItsPodsMayNotHavePreemptsNobody) {
   start({{"n0", "fast", 1}});
   cluster_->submit(training("healthy", 1, 1));

@@ -30,6 +30,7 @@ control::OperatorSettings operator_settings(const ReplicaSettings& settings, std
   out.config.gang_start = 20s;
   out.config.requeue_delay = 4s;
   out.config.teardown_extra = 5s;
+  out.config.progress_period = 5s;  // stories are long
   out.config.round_spacing = 100ms;
   out.lease = settings.lease;
   out.timing.heartbeat = 500ms;

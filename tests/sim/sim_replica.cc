@@ -131,6 +131,7 @@ class WatchedReplica : public Replica {
   Status accumulate() override { return replica_->accumulate(); }
   Buffer accumulators() override { return replica_->accumulators(); }
   Buffer reduced() override { return replica_->reduced(); }
+  void weigh() override { replica_->weigh(); }
   Result<Verdict> judge(std::uint32_t attempt) override { return replica_->judge(attempt); }
   Result<StepRecord> apply(std::int64_t loss_q, std::uint64_t sample_digest) override {
     return told(replica_->apply(loss_q, sample_digest));

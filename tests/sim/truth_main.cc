@@ -68,8 +68,19 @@ void print_job(const TruthJob& job, const Lived& lived, const sched::sim::JobRes
   fmt::print(", simulated{}\n", sizes);
 }
 
+// The operator refuses those that need what no worker of ours does, and another one decides there.
+bool is_refused(const std::string& name) {
+  const sched::Descriptor& policy = sched::descriptor_of(name);
+  return policy.shares != sched::Sharing::kNone || policy.shares_storage ||
+         policy.shares_cpu_memory;
+}
+
 bool compare(const TruthTrace& trace, const Figures& figures, const std::string& name,
              bool shows_jobs) {
+  if (is_refused(name)) {
+    fmt::print("{:20} needs workers that share: the operator refuses it\n", name);
+    return true;
+  }
   const TruthPolicy policy{.name = name};
   const Played real = play(trace, policy);
   std::map<std::string, std::string> sizes;

@@ -1,6 +1,6 @@
 // ContainerLog: what a container prints, kept in a file, one line each with the time it came:
 // "2026-11-21T08:00:00.123456Z text". One writer (the pod's runner), any number of readers (the log
-// server). At most kLogBytesMax are kept; then the older half goes, and a line says so.
+// server). At most kLogBytesMax are kept; then the older half goes.
 #pragma once
 
 #include "common/executor.h"

@@ -1,5 +1,6 @@
 #include "tools/localnode/node_agent.h"
 
+#include "common/heaps.h"
 #include "common/log.h"
 #include "common/net/certificates.h"
 #include "tools/localnode/pod_folders.h"
@@ -258,6 +259,7 @@ void NodeAgent::drop_gone(std::set<std::string> present) {
   if (gone.empty()) return;
   gone.clear();
   remove_gone_pods(settings_.root, present, kGonePodsKept);
+  give_back_free_pages();
 }
 
 void NodeAgent::start_runner(const kube::Object& pod) {

@@ -148,7 +148,7 @@ class SnapshotStory {
   }
 
   void say_when() {
-    const auto start = sched::expected_starts(state_, snapshot_.policy)[at_];
+    const auto start = sched::expected_start(state_, snapshot_.policy, at_);
     say(start ? fmt::format("It is expected to start {}, if others end as their progress says and "
                             "nobody comes.",
                             sched::in_about(*start))

@@ -2,6 +2,7 @@
 
 #include "common/files.h"
 #include "common/words.h"
+#include "scheduler/certificate/feasible.h"
 #include "scheduler/forecast.h"
 #include "tools/rubatoctl/view/text_table.h"
 
@@ -108,9 +109,10 @@ std::string table_of(const sched::Snapshot& snapshot, const sched::Plan& plan,
 
 std::string to_sentence(const sched::Certificate& certificate) {
   return fmt::format(
-      "At most {:.1f} % below the best plan if queues shared all: worth {:.2f} GPUs of {:.2f}.\n",
+      "At most {:.1f} % below the best plan if queues shared all: worth {:.2f} GPUs of {:.2f}.\n"
+      "Of what is above the minimums of its jobs: at most {:.1f} %.\n",
       100 * certificate.gap(), sched::amount_of(certificate.value),
-      sched::amount_of(certificate.bound));
+      sched::amount_of(certificate.bound), 100 * certificate.gap_above_minimums());
 }
 
 Result<std::string> all_of(std::istream& in) {
@@ -130,13 +132,25 @@ Result<std::string> all_of(std::istream& in) {
 
 Result<std::string> plan_text(std::string_view text, const std::string& output) {
   TRY(const sched::Snapshot snapshot, sched::read_snapshot(text));
-  const sched::Plan plan = sched::make_plan(snapshot.state, snapshot.policy);
+  return text_of_plan(snapshot, sched::make_plan(snapshot.state, snapshot.policy), output);
+}
+
+std::string text_of_plan(const sched::Snapshot& snapshot, const sched::Plan& plan,
+                         const std::string& output) {
+  std::string error = why_infeasible(snapshot.state, plan);
+  if (!error.empty())
+    error = fmt::format(
+        "the plan cannot be done, for {}: a bug of policy \"{}\"; report it with this snapshot",
+        error, snapshot.policy.policy);
   const std::vector<sched::Fix> fixes = fixes_of(snapshot.state, plan);
-  const auto certificate = certify(snapshot.state, snapshot.policy, plan);
+  std::optional<sched::Certificate> certificate;
+  if (error.empty()) certificate = certify(snapshot.state, snapshot.policy, plan);
   if (output == "table")
-    return table_of(snapshot, plan, fixes) + (certificate ? "\n" + to_sentence(*certificate) : "");
+    return table_of(snapshot, plan, fixes) + (certificate ? "\n" + to_sentence(*certificate) : "") +
+           (error.empty() ? "" : "\nerror: " + readable(error) + "\n");
   json::Value document = to_json(plan, snapshot.state, fixes);
   if (certificate) document.set("certificate", to_json(*certificate));
+  if (!error.empty()) document.set("error", error);
   return json::dump(document) + "\n";
 }
 

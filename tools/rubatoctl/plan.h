@@ -19,6 +19,10 @@ struct PlanChoice {
 
 // The plan, with a newline at its end. kInvalid: the snapshot, with the field that is wrong.
 Result<std::string> plan_text(std::string_view snapshot, const std::string& output);
+// The same of a plan that was made of it. Where it cannot be done
+// (scheduler/certificate/feasible.h) there is an `error` beside it, and no certificate.
+std::string text_of_plan(const sched::Snapshot& snapshot, const sched::Plan& plan,
+                         const std::string& output);
 
 // Answers each line with one line: the plan, or {"error": "…"} where the line is no snapshot, or is
 // longer than one may be; each answer is out before the next line is read. Ends with its input, or

@@ -16,7 +16,7 @@ namespace rubato::worker {
 
 // Elements that share one exponent in the exact reduction, and the grain of parameter offsets.
 constexpr std::int64_t kBlockElements = 256;
-// Elements of one partial sum of a squared norm. A multiple of kBlockElements.
+// Elements of one partial sum of a squared norm or of a checksum. A multiple of kBlockElements.
 constexpr std::int64_t kNormChunkElements = 16384;
 
 // c (m, n) = op(a) (m, k) · op(b) (k, n) [+ bias (n)] [+ c], where op transposes what is stored as
@@ -214,6 +214,13 @@ class Kernels {
 
   // to += from; i32, wraps.
   virtual void add_i32(Stream& stream, ConstBuffer from, Buffer to) = 0;
+
+  // out[i] (i64) = sum of weight * x (i32) over chunk i of kNormChunkElements elements (the last
+  // may be short), modulo 2^64. Element k of a chunk weighs a(k mod 16) + (k / 16) b(k mod 16),
+  // where a and b are 16 odd hashes each. One wrong element always changes the sum, and so do two
+  // that changed places. Errors at three or more places of one chunk that lie multiples of 16 apart
+  // can cancel (1, -2, 1); any others do by chance alone, of about 2^-60.
+  virtual void weighted_sums(Stream& stream, ConstBuffer x, Buffer out) = 0;
 };
 
 }  // namespace rubato::worker

@@ -21,6 +21,10 @@ inline std::int32_t* i32(Buffer buffer) {
   CHECK(buffer.type() == DType::kI32);
   return static_cast<std::int32_t*>(buffer.address());
 }
+inline std::int64_t* i64(Buffer buffer) {
+  CHECK(buffer.type() == DType::kI64);
+  return static_cast<std::int64_t*>(buffer.address());
+}
 inline double* f64(Buffer buffer) {
   CHECK(buffer.type() == DType::kF64);
   return static_cast<double*>(buffer.address());

@@ -4,6 +4,7 @@
 #include "common/words.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 namespace rubato::worker {
@@ -28,6 +29,18 @@ int ceil_log2(std::int64_t x) {
   return bits;
 }
 
+std::int64_t chunks_of(std::int64_t count) {
+  return (count + kNormChunkElements - 1) / kNormChunkElements;
+}
+
+// Of chunks, each with a weight of its own.
+std::uint64_t weighed(std::span<const std::int64_t> chunks) {
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < chunks.size(); ++i)
+    sum += (mix64(i) | 1) * static_cast<std::uint64_t>(chunks[i]);
+  return sum;
+}
+
 // The lower of both, where they are even in number; kZeroExponent: no tensor has a gradient.
 std::int32_t median_of_used(std::vector<std::int32_t> tops) {
   std::erase(tops, Kernels::kZeroExponent);
@@ -43,9 +56,11 @@ Result<ExactSum> ExactSum::create(Device& device, const ParameterTable& table,
                                   std::int64_t micro_batches, int numerics) {
   TRY(ExactSum sum, without_memory(device, table, micro_batches, numerics));
   TRY(sum.arena_, device.allocate(Arena::bytes_for(DType::kI32, sum.accumulator_count()) +
-                                  Arena::bytes_for(DType::kI32, sum.block_count_)));
+                                  Arena::bytes_for(DType::kI32, sum.block_count_) +
+                                  Arena::bytes_for(DType::kI64, 2 * sum.weighed_count())));
   sum.accumulators_ = sum.arena_.take(DType::kI32, sum.accumulator_count());
   sum.found_ = sum.arena_.take(DType::kI32, sum.block_count_);
+  sum.weighed_ = sum.arena_.take(DType::kI64, 2 * sum.weighed_count());
   return sum;
 }
 
@@ -55,6 +70,7 @@ Result<ExactSum> ExactSum::sharing_memory(const ParameterTable& table,
   CHECK(sum.flat_count_ == flat_count_ && sum.block_count_ == block_count_);
   sum.accumulators_ = accumulators_;
   sum.found_ = found_;
+  sum.weighed_ = weighed_;
   return sum;
 }
 
@@ -90,6 +106,7 @@ Result<ExactSum> ExactSum::without_memory(Device& device, const ParameterTable& 
   sum.host_found_.resize(blocks);
   sum.host_exponents_.resize(blocks);
   sum.host_guards_.resize(blocks);
+  sum.host_weighed_.resize(static_cast<std::size_t>(2 * sum.weighed_count()));
   return sum;
 }
 
@@ -144,7 +161,10 @@ std::vector<std::int32_t> ExactSum::tops_of_tensors() const {
   return tops;
 }
 
-void ExactSum::clear(Stream& stream) { device_->memset(stream, accumulators_, 0); }
+void ExactSum::clear(Stream& stream) {
+  device_->memset(stream, accumulators_, 0);
+  device_->memset(stream, weighed_, 0);  // copied as a whole, whoever has given nothing
+}
 
 void ExactSum::add(Stream& stream, std::int64_t step, std::int64_t micro,
                    ConstBuffer micro_gradient, ConstBuffer exponents) {
@@ -178,6 +198,33 @@ std::uint32_t ExactSum::dither_offset(std::int64_t step, std::int64_t micro) {
 void ExactSum::merge(Stream& stream, ConstBuffer from, Buffer to) {
   CHECK_EQ(from.count(), accumulator_count());
   device_->kernels().add_i32(stream, from, to);
+}
+
+std::int64_t ExactSum::element_chunks() const { return chunks_of(flat_count_); }
+
+std::int64_t ExactSum::weighed_count() const { return element_chunks() + chunks_of(block_count_); }
+
+void ExactSum::weigh(Stream& stream, ConstBuffer sums, std::int64_t place) {
+  CHECK_EQ(sums.count(), accumulator_count());
+  const Buffer out = weighed_.slice(place * weighed_count(), weighed_count());
+  device_->kernels().weighted_sums(stream, sums.slice(0, flat_count_),
+                                   out.slice(0, element_chunks()));
+  device_->kernels().weighted_sums(stream, sums.slice(flat_count_, block_count_),
+                                   out.slice(element_chunks(), chunks_of(block_count_)));
+}
+
+void ExactSum::weigh_given(Stream& stream) { weigh(stream, accumulators_, 0); }
+
+void ExactSum::weigh_reduced(Stream& stream, ConstBuffer reduced) {
+  weigh(stream, reduced, 1);
+  device_->copy_to_host(stream, host_weighed_.data(), weighed_);
+}
+
+SumChecksum ExactSum::checksum(std::size_t place) const {
+  const std::size_t all = host_weighed_.size() / 2;
+  const auto own = std::span(host_weighed_).subspan(place * all, all);
+  const auto elements = static_cast<std::size_t>(element_chunks());
+  return {weighed(own.first(elements)), static_cast<std::uint32_t>(weighed(own.subspan(elements)))};
 }
 
 void ExactSum::copy_guards(Stream& stream, ConstBuffer reduced) {

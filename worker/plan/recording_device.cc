@@ -245,6 +245,10 @@ void RecordingKernels::add_i32(Stream&, ConstBuffer from, Buffer to) {
         .shape = std::to_string(to.count()),
         .bytes = bytes_of({from, to, to})});
 }
+void RecordingKernels::weighted_sums(Stream&, ConstBuffer x, Buffer out) {
+  note(
+      {.kernel = "weighted_sums", .shape = std::to_string(x.count()), .bytes = bytes_of({x, out})});
+}
 
 void RecordingDevice::copy(Stream&, Buffer to, ConstBuffer from) {
   kernels_.note(

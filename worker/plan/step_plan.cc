@@ -46,6 +46,8 @@ Result<StepPlan> plan_step(const StepRequest& request) {
   }
   device.kernels().clear();
   sum.clear(*stream);
+  sum.weigh_given(*stream);
+  sum.weigh_reduced(*stream, sum.accumulators());
   TRY_OK(sum.overflows(*stream, sum.accumulators()));
   sum.mean(*stream, sum.accumulators(), state.exponents(), gradient);
   TRY(const double norm, adamw.norm(*stream, gradient));

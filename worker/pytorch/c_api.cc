@@ -59,4 +59,10 @@ void rubato_stop(void* handle, const char* failure) {
   static_cast<Handle*>(handle)->job->stop(failure);
 }
 
+// The same once the process exits, for a script whose interpreter ends and that has not failed so
+// far: a status other than 0 is a failure before this one.
+void rubato_leave(void* handle, const char* failure) {
+  static_cast<Handle*>(handle)->job->stop_at_exit(failure);
+}
+
 }  // extern "C"

@@ -6,9 +6,11 @@
 #include "worker/step/training_config.h"
 
 #include <csignal>
+#include <cstdlib>
 #include <utility>
 
 #include <fcntl.h>
+#include <unistd.h>
 
 namespace rubato::worker {
 
@@ -148,6 +150,23 @@ void TorchJob::stop(const std::string& failure) {
   if (agent_ && !failure.empty()) tell(failure);  // the last word
   if (agent_) agent_->stop();
   if (control_.joinable()) control_.join();
+}
+
+void TorchJob::on_exit_of_process(int status, void* job) {
+  auto& self = *static_cast<TorchJob*>(job);
+  if (::getpid() != self.process_at_exit_) return;
+  const int code = status & 0xff;  // as who waits for the process sees it
+  if (code == 0) return self.stop(self.failure_at_exit_);
+  json::Value failure = json::Value::object();
+  failure.set("error", "the script exited with status " + std::to_string(code));
+  self.stop(json::dump(failure));
+}
+
+// The newest handler is the first to run, before all destructors of static objects.
+void TorchJob::stop_at_exit(const std::string& failure) {
+  failure_at_exit_ = failure;
+  process_at_exit_ = ::getpid();
+  if (!agent_ || ::on_exit(&TorchJob::on_exit_of_process, this) != 0) stop(failure);
 }
 
 TorchJob::~TorchJob() { stop(); }

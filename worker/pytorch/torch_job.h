@@ -2,7 +2,7 @@
 // as its replica. In a pod (RUBATO_AGENT_FD is set) it obeys the agent, as rubato-worker does;
 // elsewhere it trains alone.
 //
-// Threads: next(), reply() and stop() belong to the script's thread.
+// Threads: next(), reply(), stop() and stop_at_exit() belong to the script's thread.
 #pragma once
 
 #include "common/executor.h"
@@ -20,6 +20,8 @@
 #include <string>
 #include <thread>
 
+#include <sys/types.h>
+
 namespace rubato::worker {
 
 class TorchJob {
@@ -35,6 +37,10 @@ class TorchJob {
   // the scripts of all workers. `failure`: why the script ends before the job does, as
   // the reply to a request has it ({"error", "reason", "scope"}); it is told to the coordinator.
   void stop(const std::string& failure = "");
+  // In a pod stop() is left to exit(), which has the status of the process: Python tells nobody of
+  // a SystemExit before. One other than 0 is the failure of a script without `failure`, and of one
+  // with it. The job must live as long as the process. Alone it is stop().
+  void stop_at_exit(const std::string& failure);
 
  private:
   TorchJob() = default;
@@ -44,6 +50,7 @@ class TorchJob {
   void tell(const std::string& failure);
   void train_alone();
   void await_end_of_job();
+  static void on_exit_of_process(int status, void* job);
 
   ThreadExecutor executor_;
   PosixFileSystem files_;
@@ -59,6 +66,8 @@ class TorchJob {
   std::atomic<bool> agent_gone_{false};
   std::atomic<bool> is_finished_{false};
   std::atomic<bool> has_left_{false};  // the script, after the last step
+  std::string failure_at_exit_;
+  pid_t process_at_exit_ = 0;  // whose exit() counts: a forked child has the handler, too
   std::thread control_;
   std::thread steps_;
 };

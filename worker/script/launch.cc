@@ -8,7 +8,6 @@
 #include <array>
 #include <charconv>
 #include <string_view>
-#include <utility>
 
 namespace rubato::worker {
 namespace {
@@ -59,16 +58,17 @@ Result<RankProgram> started_by_torchrun(const std::string& python,
   bool gives_rank = is_launch;
   bool is_module = false;
   bool no_python = false;
+  RankProgram found{.is_of_torchrun = true};
   for (; at < words.size() && words[at].starts_with("-"); ++at) {
     if (words[at] == "--") {
       ++at;
       break;
     }
-    std::string name = words[at];
-    name.erase(0, name.find_first_not_of('-'));
-    const std::size_t equals = name.find('=');
+    const std::string& word = words[at];
+    const std::size_t equals = word.find('=');
     const bool has_value = equals != std::string::npos;
-    if (has_value) name.resize(equals);
+    std::string name = word.substr(0, equals);
+    name.erase(0, name.find_first_not_of('-'));
     std::ranges::replace(name, '_', '-');
     if (name == "m" || name == "module") {
       is_module = true;
@@ -78,22 +78,28 @@ Result<RankProgram> started_by_torchrun(const std::string& python,
       gives_rank = false;
     } else if (has(kWithValue, name)) {
       if (!has_value) ++at;
-    } else if (name != "standalone") {
+      if (name != "role")
+        found.left_out.push_back(word.substr(0, equals));
+      else if (has_value || at < words.size())
+        found.role = has_value ? word.substr(equals + 1) : words[at];
+    } else if (name == "standalone") {
+      found.left_out.push_back(word);
+    } else {
       return Error(Code::kInvalid,
-                   "the command's option " + words[at] +
+                   "the command's option " + word +
                        " of torchrun is not known here; leave it out, or start the script by "
                        "`python` itself: ranks, rendezvous and restarts come from the job");
     }
   }
   if (at >= words.size())
     return Error(Code::kInvalid, "the command starts torchrun, and torchrun nothing");
-  std::vector<std::string> program;
+  std::vector<std::string>& program = found.words;
   if (!no_python) program = {python, "-u"};
   if (is_module) program.emplace_back("-m");
   program.push_back(words[at]);
   if (gives_rank) program.push_back("--local-rank=" + std::string(kLocalRank));
   program.insert(program.end(), words.begin() + static_cast<std::ptrdiff_t>(at) + 1, words.end());
-  return RankProgram{.words = std::move(program), .is_of_torchrun = true};
+  return found;
 }
 
 // A string of JSON from behind its first quote, which may be cut short; enough for `most` bytes.
@@ -210,7 +216,7 @@ std::map<std::string, std::string> environment_of(const RankPlace& place, const 
       {"GROUP_WORLD_SIZE", std::to_string(place.groups)},
       {"ROLE_RANK", rank},
       {"ROLE_WORLD_SIZE", world},
-      {"ROLE_NAME", "default"},
+      {"ROLE_NAME", facts.role},
       {"MASTER_ADDR", first.host()},
       {"MASTER_PORT", port},
       // Rank 0 serves the store: it is fresh in each generation, and so is its port.

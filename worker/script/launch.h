@@ -18,7 +18,9 @@ namespace rubato::worker {
 // The program of one rank.
 struct RankProgram {
   std::vector<std::string> words;
-  bool is_of_torchrun = false;  // `${local_rank}` stands for a number in its words
+  bool is_of_torchrun = false;        // `${local_rank}` stands for a number in its words
+  std::string role = "default";       // torchrun's --role
+  std::vector<std::string> left_out;  // its other options, as they are written: nothing heeds them
 };
 // `torchrun [options] train.py …` and `python -m torch.distributed.run …` become `python -u
 // train.py …`: what their options say of nodes and rendezvous is ours to say. torchrun's
@@ -51,6 +53,7 @@ Result<RankPlace> place_of(const wire::Form& form, const wire::WorkerId& self);
 
 struct LaunchFacts {
   std::string job_uid;
+  std::string role = "default";
   std::uint64_t restarts = 0;  // generations before this one
   std::uint64_t restarts_most = 0;
   std::string error_file;

@@ -162,10 +162,16 @@ Status PosixProgram::start(const std::vector<std::string>& command,
   return ok();
 }
 
-void PosixProgram::prepare(const std::vector<std::string>& command,
+void PosixProgram::prepare(MonoTime now, const std::vector<std::string>& command,
                            const std::map<std::string, std::string>& variables) {
-  if (spare_.pid >= 0) {
-    (void)has_spare();  // one that ended makes room for the next
+  if (spare_.pid >= 0) {  // one that ended makes room for the next
+    if (has_spare() || spare_.pid < 0 || now - spare_.since < kSpareReadyMost) return;
+    end_spare();
+    spares_lost_ = kSparesLostMost;
+    LOG_WARNING("script",
+                "a spare interpreter was not ready after {} s and was ended; programs start by "
+                "themselves",
+                std::chrono::seconds(kSpareReadyMost).count());
     return;
   }
   const auto python = python_of(command);
@@ -186,7 +192,7 @@ void PosixProgram::prepare(const std::vector<std::string>& command,
     ++spares_lost_;
     return;
   }
-  spare_ = {.pid = *pid, .line = ends[0], .command = command, .threads = threads};
+  spare_ = {.pid = *pid, .line = ends[0], .since = now, .command = command, .threads = threads};
 }
 
 bool PosixProgram::has_spare() {

@@ -3,6 +3,7 @@
 // group have their time when they were told to end: the first may be a shell, which dies at once.
 #pragma once
 
+#include "common/clock.h"
 #include "common/result.h"
 #include "worker/script/progress_log.h"
 
@@ -12,6 +13,8 @@
 #include <vector>
 
 namespace rubato::worker {
+
+constexpr auto kSpareReadyMost = 2min;  // from its start; beyond, it hangs, or is no interpreter
 
 struct ProgramEnd {
   int exit_code = 0;  // -1: ended by `signal`
@@ -28,8 +31,8 @@ class Program {
   virtual Status start(const std::vector<std::string>& command,
                        const std::map<std::string, std::string>& variables) = 0;
   // The program will be started again some time: may have something at hand that makes it sooner.
-  // Cheap when called again.
-  virtual void prepare(const std::vector<std::string>& command,
+  // To be called again and again, which is cheap.
+  virtual void prepare(MonoTime now, const std::vector<std::string>& command,
                        const std::map<std::string, std::string>& variables) = 0;
   // To its group; nothing where none runs. After SIGTERM the group is left to end by itself, until
   // SIGKILL.
@@ -40,6 +43,8 @@ class Program {
 
 // Prepared for a script of Python, it has a spare interpreter that has imported torch (spare.py)
 // and takes the script over; where that is not there, or not ready, the program starts by itself.
+// After two spares that ended before they were used, or one that was not ready within
+// kSpareReadyMost and was killed, there are no others.
 // Orphans of our process come to it (PR_SET_CHILD_SUBREAPER), and all its children but the spare
 // are the program's.
 class PosixProgram : public Program {
@@ -52,7 +57,7 @@ class PosixProgram : public Program {
   // By the thread that lives as long as this process: the kernel ends the program with it.
   Status start(const std::vector<std::string>& command,
                const std::map<std::string, std::string>& variables) override;
-  void prepare(const std::vector<std::string>& command,
+  void prepare(MonoTime now, const std::vector<std::string>& command,
                const std::map<std::string, std::string>& variables) override;
   void signal(int number) override;
   std::optional<ProgramEnd> take_end() override;
@@ -62,6 +67,7 @@ class PosixProgram : public Program {
   struct Spare {
     int pid = -1;
     int line = -1;  // our end of its socket
+    MonoTime since{};
     bool is_ready = false;
     std::vector<std::string> command;
     std::string threads;  // its OMP_NUM_THREADS, which is read when torch is imported

@@ -97,6 +97,9 @@ struct ScriptProcess::Impl {
     auto found = program_of(parts.command);
     if (!found.ok()) return fail(now, "InvalidCommand", found.error().what(), true);
     program = std::move(found).value();
+    if (!program.left_out.empty())
+      LOG_INFO("script", "options of torchrun that change nothing here: {}",
+               fmt::join(program.left_out, " "));
     enter(wire::WORKER_READY, "ready");
     say(now);
   }
@@ -155,6 +158,7 @@ struct ScriptProcess::Impl {
     if (place->rank == 0) port = HeldPort();
     variables = environment_of(*place, told,
                                {.job_uid = parts.job_uid,
+                                .role = program.role,
                                 .restarts = told.generation() - 1,
                                 .restarts_most = parts.restarts_most,
                                 .error_file = parts.error_file,
@@ -300,7 +304,7 @@ void ScriptProcess::tick(MonoTime now) {
   if (!has_settled && now - impl.said_at < kStandingPause) return;
   impl.take_progress(now);
   if (impl.parts.has_spares && !impl.kill_at && now - impl.runs_since >= kSpareAfter)
-    impl.parts.program.prepare(impl.words, impl.variables);
+    impl.parts.program.prepare(now, impl.words, impl.variables);
   impl.standing.set_micro_done(impl.standing.micro_done() + 1);
   impl.say(now);
 }

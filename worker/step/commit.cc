@@ -10,6 +10,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <span>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -45,6 +46,39 @@ std::vector<std::uint32_t> diverged(const std::vector<wire::CommitVote>& votes) 
     if (is_minority || !has_majority) minority.push_back(rank);
   }
   return minority;
+}
+SumChecksum from_wire(const wire::SumChecksum& sum) { return {sum.elements(), sum.guards()}; }
+
+// Who did not get the sum of what all gave (worker/model/exact_sum.h, "Checksum"). Nobody, where a
+// member's build says no checksums.
+std::vector<std::uint32_t> wrongly_reduced(const std::vector<wire::CommitVote>& votes) {
+  std::vector<std::uint32_t> wrong;
+  const auto is_weighed = [](const auto& vote) { return vote.has_given() && vote.has_reduced(); };
+  if (!std::ranges::all_of(votes, is_weighed)) return wrong;
+  const bool overflow = std::ranges::any_of(votes, &wire::CommitVote::overflow);
+  SumChecksum given;
+  for (const wire::CommitVote& vote : votes) given += from_wire(vote.given());
+  for (std::uint32_t rank = 0; rank < votes.size(); ++rank) {
+    const SumChecksum reduced = from_wire(votes[rank].reduced());
+    if (reduced.guards != given.guards || (!overflow && reduced.elements != given.elements))
+      wrong.push_back(rank);
+  }
+  return wrong;
+}
+
+Error wrong_sum(const CommitTerms& terms, const std::vector<std::uint32_t>& wrong,
+                std::size_t members) {
+  const auto shown = std::span(wrong).first(std::min(wrong.size(), kNamesMax));
+  const bool is_one = wrong.size() == 1;
+  return Error(Code::kInternal,
+               fmt::format("round {} of step {}: of {}, rank{} {}{} got from the all-reduce what "
+                           "is not the sum of the gradients that were given",
+                           terms.seq, terms.step + 1, counted(members, "member"), is_one ? "" : "s",
+                           fmt::join(shown, ", "),
+                           wrong.size() > kNamesMax
+                               ? fmt::format(" and {} more", wrong.size() - kNamesMax)
+                               : ""))
+      .set_reason(kWrongSum);
 }
 }  // namespace
 
@@ -96,7 +130,11 @@ Result<wire::CommitRecord> fold_votes(const CommitTerms& terms,
                      : overflow      ? wire::OUTCOME_REDO
                                      : wire::OUTCOME_APPLY);
   for (const std::uint32_t rank : diverged(votes)) record.add_diverged(rank);
-  if (record.diverged_size() > 0) record.set_outcome(wire::OUTCOME_DIVERGED);
+  if (record.diverged_size() > 0) {
+    record.set_outcome(wire::OUTCOME_DIVERGED);
+  } else if (const auto wrong = wrongly_reduced(votes); !wrong.empty()) {
+    return wrong_sum(terms, wrong, votes.size());
+  }
   record.set_loss_q(loss_q);
   record.set_micro_batches(micro_batches);
   record.set_sample_digest(digest);

@@ -24,8 +24,12 @@ struct CommitTerms {
 // without a digest are not compared. ENDED where any vote says so and all know that outcome.
 // kInternal: votes of different rounds or generations. kInvalid, reason "LedgerMismatch": the
 // micro-batches do not add up to the job's count, which is a broken invariant of somebody's.
+// kInternal, reason kWrongSum: where all votes have checksums and no states differ, what somebody
+// got from the reduction is not the sum of what all gave. Its integers must not be used.
 Result<wire::CommitRecord> fold_votes(const CommitTerms& terms,
                                       const std::vector<wire::CommitVote>& votes);
+
+constexpr const char* kWrongSum = "WrongSum";
 
 // Who held which state, for people. `names`: by rank.
 std::string describe_divergence(const CommitTerms& terms,

@@ -10,6 +10,15 @@
 
 namespace rubato::worker {
 
+namespace {
+wire::SumChecksum to_wire(const SumChecksum& sum) {
+  wire::SumChecksum out;
+  out.set_elements(sum.elements);
+  out.set_guards(sum.guards);
+  return out;
+}
+}  // namespace
+
 bool StepEngine::Impl::is_interrupted() const {
   const std::lock_guard lock(mutex);
   return retired || standing.fenced_below() > standing.generation();
@@ -189,6 +198,7 @@ Result<wire::CommitRecord> StepEngine::Impl::reduce_and_vote() {
     const std::lock_guard lock(mutex);
     standing.set_reduced(false);
   }
+  replica->weigh();
   TRY_OK(communicator->all_reduce_int32(replica->stream(), replica->accumulators(),
                                         replica->reduced()));
   if (planted(Bug::kReduceNothing))
@@ -210,6 +220,8 @@ Result<wire::CommitRecord> StepEngine::Impl::reduce_and_vote() {
   vote.set_non_finite(verdict.non_finite || share.sum().non_finite);
   vote.set_end(share.sum().ends ? wire::END_NOW : wire::END_GO_ON);
   vote.set_squared_norms(share.sum().squared_norm);
+  *vote.mutable_given() = to_wire(verdict.given);
+  *vote.mutable_reduced() = to_wire(verdict.reduced);
   vote.set_validation_q(validation_q);
   vote.set_validation_batches(validation_done);
   {
@@ -243,7 +255,15 @@ Result<wire::CommitRecord> StepEngine::Impl::fold(const CommitTerms& terms,
   for (std::size_t i = 0; i < texts.size(); ++i) {
     if (!votes[i].ParseFromString(texts[i])) return Error(Code::kInternal, "a vote cannot be read");
   }
-  TRY(const wire::CommitRecord record, fold_votes(terms, votes));
+  const Result<wire::CommitRecord> folded = fold_votes(terms, votes);
+  if (!folded.ok()) {
+    // A wrong sum is refused by all alike, and what is summed is kept: only the reduction is
+    // redone.
+    const std::lock_guard lock(mutex);
+    standing.set_reduced(false);
+    return folded.error();
+  }
+  const wire::CommitRecord& record = *folded;
   if (record.outcome() == wire::OUTCOME_DIVERGED) return refuse_round(terms, votes, record);
   // All are of a build that compares, and so of one that knows the tree.
   if (std::ranges::all_of(votes, [](const auto& each) { return each.state_digest() != 0; }))

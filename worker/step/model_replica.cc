@@ -95,6 +95,7 @@ class ModelReplica : public StoredReplica {
   }
   Buffer accumulators() override { return sum_.accumulators(); }
   Buffer reduced() override { return buffers_.reduced; }
+  void weigh() override { sum_.weigh_given(*stream_); }
   Result<Verdict> judge(std::uint32_t attempt) override;
   Result<StepRecord> apply(std::int64_t loss_q, std::uint64_t sample_digest) override;
   Status raise(std::uint32_t attempt) override {
@@ -269,7 +270,10 @@ Result<MicroPart> ModelReplica::compute(const RoundKey& key, std::uint32_t micro
 
 Result<Verdict> ModelReplica::judge(std::uint32_t attempt) {
   Verdict verdict;
+  sum_.weigh_reduced(*stream_, buffers_.reduced);
   TRY(verdict.overflow, sum_.overflows(*stream_, buffers_.reduced));
+  verdict.given = sum_.given();
+  verdict.reduced = sum_.reduced();
   if (verdict.overflow) {
     // Exponents that rise without end mean that the gradient itself is not finite.
     if (attempt >= static_cast<std::uint32_t>(ExactSum::kRedosMax)) verdict.non_finite = true;

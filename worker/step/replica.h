@@ -3,7 +3,7 @@
 // test may use a quadratic.
 //
 // A round of step s, on every member:
-//   clear();  for each own micro-batch: compute(), accumulate();
+//   clear();  for each own micro-batch: compute(), accumulate();  weigh();
 //   reduced() = integer sum of accumulators() over the members;  judge();
 //   ... the round is decided ...  apply() or raise()
 // State changes only in apply, raise, init, load and through sections(). A computed micro-batch
@@ -15,6 +15,7 @@
 #include "common/result.h"
 #include "worker/backend/device.h"
 #include "worker/checkpoint/step_record.h"
+#include "worker/model/sum_checksum.h"
 
 #include <cstdint>
 #include <limits>
@@ -47,10 +48,12 @@ struct MicroPart {
   double squared_norm = 0;  // of its gradient, in steps that measure noise (noise_scale.h)
 };
 
-// What the reduction says of itself: equal on every member.
+// What the reduction says of itself: equal on every member, but for what this one gave.
 struct Verdict {
   bool overflow = false;  // the sum cannot be trusted: raise() and redo
   bool non_finite = false;
+  SumChecksum given;  // of accumulators(), as weigh() found them
+  SumChecksum reduced;
 };
 
 // A copy of the state between two rounds. Immutable.
@@ -136,6 +139,8 @@ class Replica {
   virtual Status accumulate() = 0;
   virtual Buffer accumulators() = 0;  // kI32
   virtual Buffer reduced() = 0;       // kI32, equal count
+  // Of the accumulators, before a reduction reads them. judge() has the result.
+  virtual void weigh() = 0;
   // `attempt`: redos of this step so far.
   virtual Result<Verdict> judge(std::uint32_t attempt) = 0;
   // Of the mean over micro-batches that judge() has found.

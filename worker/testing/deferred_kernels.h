@@ -203,6 +203,9 @@ class DeferredKernels : public Kernels {
   void add_i32(Stream& stream, ConstBuffer from, Buffer to) override {
     defer(stream, [=, this] { inner_.add_i32(inner_stream_, from, to); });
   }
+  void weighted_sums(Stream& stream, ConstBuffer x, Buffer out) override {
+    defer(stream, [=, this] { inner_.weighted_sums(inner_stream_, x, out); });
+  }
 
  private:
   static void defer(Stream& stream, std::function<void()> work) {

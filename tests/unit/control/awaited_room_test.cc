@@ -9,7 +9,7 @@ constexpr Duration kPatience = 2s;
 const std::string kHoldsOne =
     R"("allocation":{"epoch":1,"gpus":1,"pods":[{"ordinal":0,"name":"job-w0","node":"n0","gpus":1,"gpuType":"A"}]})";
 const std::string kOver =
-    R"("conditions":[{"type":"Succeeded","status":"True","reason":"Completed"}],)" + kHoldsOne;
+    R"("conditions":[{"type":"Complete","status":"True","reason":"Completed"}],)" + kHoldsOne;
 
 class AwaitedRoomTest : public ::testing::Test {
  protected:
@@ -31,7 +31,7 @@ class AwaitedRoomTest : public ::testing::Test {
 TEST_F(AwaitedRoomTest, ARoundWaitsForPodsThatLeaveTogether) {
   has(kOver, {"job-w0", "job-w1"});
   EXPECT_EQ(at(10s), MonoTime{12s});
-  has(kOver, {"job-w1"});
+  has(kOver, {"job-w0"});
   EXPECT_EQ(at(11s), MonoTime{12s}) << "from the first on, or it would never end";
   has(kOver, {});
   EXPECT_EQ(at(11500ms), std::nullopt);

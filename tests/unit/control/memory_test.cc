@@ -233,6 +233,23 @@ TEST(Memory, WhatIsRefusedForLongIsToldAtPausesThatDouble) {
   EXPECT_TRUE(memory.may_tell("a", "FailedCreate", now)) << "meanwhile it was allowed";
 }
 
+TEST(Memory, ProgressIsWrittenEachSecondWhileFewJobsTrainAndWritesAreBounded) {
+  EXPECT_EQ(progress_period(0, 1s), 1s);
+  EXPECT_EQ(progress_period(20, 1s), 1s);
+  EXPECT_EQ(progress_period(60, 1s), 3s);
+  for (const std::size_t jobs : {100, 500, 1000}) EXPECT_EQ(progress_period(jobs, 1s), 5s) << jobs;
+  EXPECT_EQ(progress_period(4000, 1s), 20s);
+  EXPECT_EQ(progress_period(60, 5s), 5s);
+  double before = 0;
+  for (std::size_t jobs = 1; jobs <= 20'000; jobs *= 2) {
+    const double writes = static_cast<double>(jobs) /
+                          std::chrono::duration<double>(progress_period(jobs, 1s)).count();
+    EXPECT_GE(writes, before) << jobs;
+    EXPECT_LE(writes, 200.001) << jobs;
+    before = writes;
+  }
+}
+
 TEST(Memory, ADeletionCountsFromWhenThisLeaderSawIt) {
   Memory memory;
   EXPECT_EQ(memory.deleted_since("a", MonoTime{1h}), MonoTime{1h});

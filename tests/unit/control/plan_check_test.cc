@@ -39,6 +39,19 @@ TEST_F(PlanCheckTest, OnePlanAMinuteIsHeldToItsBound) {
   EXPECT_EQ(count("broken"), 0);
 }
 
+// Of every policy.
+TEST_F(PlanCheckTest, APlanThatCannotBeDoneIsCounted) {
+  sched::Snapshot snapshot = one_job("fifo");
+  const sched::Plan plan = sched::make_plan(snapshot.state, snapshot.policy);
+  ASSERT_FALSE(plan.actions.empty());
+  check_.look_at(snapshot, plan, MonoTime{});
+  EXPECT_EQ(count("infeasible"), 0);
+  snapshot.state.nodes[0].free.gpus = 0;
+  check_.look_at(snapshot, plan, MonoTime{} + 60s);
+  EXPECT_EQ(count("infeasible"), 1);
+  EXPECT_EQ(count("broken") + count("holds"), 0);
+}
+
 TEST_F(PlanCheckTest, APolicyThatMaximisesNothingHasNoCertificate) {
   EXPECT_EQ(looks("fifo", MonoTime{}), 0);
 }

@@ -300,6 +300,22 @@ TEST_F(JobSecretTest, OneThatSomebodyDeletedIsMadeForTheNextPods) {
   EXPECT_FALSE(in_secret("token").empty());
 }
 
+// Its end may be taken back by hand: its status says then that it has no credentials.
+TEST_F(JobSecretTest, OfAJobThatIsOverItIsEmptyAndFilledForOneThatGoesOn) {
+  Trust trust = make();
+  ASSERT_TRUE(trust.open().ok());
+  EXPECT_TRUE(empty_job_secret(client_, job()).ok()) << "there is none";
+  EXPECT_TRUE(reconcile(trust, true));
+  ASSERT_TRUE(empty_job_secret(client_, job()).ok());
+  const auto secret = client_.get(kube::types::kSecret, {"ns", job_secret_name(job())}, "");
+  ASSERT_TRUE(secret.ok()) << "it goes with its job";
+  EXPECT_EQ((*secret)["data"].size(), 0U);
+  EXPECT_EQ((*secret)["metadata"]["ownerReferences"][0]["uid"].string_or(""), uid_);
+  held_.reset();
+  EXPECT_TRUE(reconcile(trust));
+  EXPECT_FALSE(in_secret("token").empty());
+}
+
 TEST_F(JobSecretTest, ATrialMakesNone) {
   Trust trust = make();
   ASSERT_TRUE(trust.open().ok());

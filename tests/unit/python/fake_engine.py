@@ -118,6 +118,7 @@ class FakeEngine:
         self._has_waited = False
         self.replies = []
         self.is_stopped = False
+        self.waits_for_exit = False
         self.failure = None
 
     def next(self, timeout_ms):
@@ -132,6 +133,10 @@ class FakeEngine:
     def stop(self, failure=None):
         if not self.is_stopped:  # the first one holds, as in rubato.engine.Engine
             self.is_stopped, self.failure = True, failure
+
+    def leave(self, failure=None):
+        self.waits_for_exit = not self.is_stopped
+        self.stop(failure)
 
 
 def alone(training, steps, memories=None):

@@ -97,6 +97,25 @@ def muon_and_adamw(parameters):
     return rubato.Optimizers(torch.optim.Muon(matrices, lr=1e-2), torch.optim.AdamW(others, lr=1e-3))
 
 
+class Blocked(torch.optim.Optimizer):
+    """Keeps tensors in lists and dictionaries, as some do that follow Shampoo, and replaces them."""
+
+    def step(self):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._move(parameter, group["lr"], self.state[parameter])
+
+    @staticmethod
+    def _move(parameter, lr, state):
+        gradient = parameter.grad.float()
+        none = [torch.zeros(()), {"mean": [torch.zeros_like(gradient)]}, None, {"rank": gradient.ndim}]
+        count, means, *rest = state.get("blocks", none)
+        means = {"mean": [0.9 * means["mean"][0] + gradient]}
+        state.update(blocks=[count + 1, means, *rest], age=count.clone())
+        parameter.data.sub_(means["mean"][0] / (1 + count), alpha=lr)
+
+
 OPTIMIZERS = {
     "AdamW": (lambda p: torch.optim.AdamW(p, lr=1e-2), cosine),
     "SGD": (lambda p: torch.optim.SGD(p, lr=1e-2, momentum=0.9, nesterov=True), warmup),
@@ -107,6 +126,7 @@ OPTIMIZERS = {
     "Adagrad": (lambda p: torch.optim.Adagrad(p, lr=1e-2, initial_accumulator_value=0.1), warmup),
     "lr=None": (lambda p: Rateless(p, {"lr": None}), unscheduled),
     "Muon and AdamW": (muon_and_adamw, cosine),
+    "tensors in lists": (lambda p: Blocked(p, {"lr": 1e-2}), cosine),
     "no lr": (lambda p: Rateless(p, {}), unscheduled),
 }
 

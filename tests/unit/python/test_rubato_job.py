@@ -3,6 +3,7 @@
 import math
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 
@@ -270,74 +271,6 @@ def test_a_forked_child_has_no_part_in_the_job():
     assert step.number == 1 and next(job).number == 2
 
 
-_EXITS = {
-    "train(id); sys.exit(1)": (1, "the script exited with status 1"),
-    "train(lambda step: sys.exit(3))": (3, "the script exited with status 3"),
-    "train(id); exit(1)": (1, "the script exited with status 1"),
-    "train(id); quit(code=2)": (2, "the script exited with status 2"),
-    "train(id); sys.exit('no data')": (1, "the script exited with status 1: no data"),
-    "train(id); sys.exit(0)": (0, None),
-    "train(lambda step: leave(1)); elsewhere()": (0, None),
-}
-_SCRIPT = """
-import atexit, os, sys, threading, torch, torch._dynamo  # which each child would import in its first step
-torch.set_num_threads(1)
-os.environ["RUBATO_AGENT_FD"] = "taken"  # as in a pod, where what is behind the loop is part of the job
-from fake_engine import alone
-from programs import STEPS, TRAINING
-from test_rubato_job import _EXITS, job_of
-
-def leave(status):
-    try:
-        sys.exit(status)
-    except SystemExit:
-        pass
-
-def elsewhere():
-    thread = threading.Thread(target=sys.exit, args=(1,))
-    thread.start()
-    thread.join()
-    if os.fork() == 0:
-        sys.exit(1)
-    os.wait()
-
-def train(body):
-    global process, engine
-    process = os.getpid()
-    atexit.register(tell)  # runs after that of the Job
-    job, engine = job_of(alone(TRAINING, STEPS))
-    for step in job:
-        body(step)
-
-def tell():
-    if os.getpid() == process:
-        print([engine.is_stopped, engine.failure], flush=True)
-
-for text in _EXITS:
-    child = os.fork()
-    if child == 0:
-        exec(text)
-        break
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-"""
-
-
-def test_the_status_of_sys_exit_is_told():
-    folders = [pathlib.Path(rubato.__file__).parents[1], pathlib.Path(__file__).parent]
-    script = subprocess.run(
-        [sys.executable, "-B", "-c", _SCRIPT],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    expected = []
-    for status, text in _EXITS.values():
-        failure = text and {"error": text, "reason": "ProgramFailed", "scope": "attempt"}
-        expected += [f"{[True, failure]}", f"{status}"]
-    assert script.stdout.splitlines() == expected
-
-
 def test_a_script_without_a_job_tells_how_far_it_is(monkeypatch, tmp_path):
     rubato.report(step=1)  # elsewhere it does nothing
     told = tmp_path / "progress"
@@ -347,6 +280,36 @@ def test_a_script_without_a_job_tells_how_far_it_is(monkeypatch, tmp_path):
     assert told.read_text() == '{"step": 2, "loss": 0.0, "tokens": 128}\n'
     rubato.report(3)
     assert told.read_text() == '{"step": 3}\n'
+
+
+@pytest.fixture
+def sigterm(monkeypatch):
+    """Sets the script's own handler; nothing is left behind."""
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr("rubato.progress._is_told", None)
+    yield lambda handler: signal.signal(signal.SIGTERM, handler)
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_a_script_asks_whether_it_is_to_write_a_checkpoint(sigterm):
+    heard = []
+    sigterm(lambda *_: heard.append("script"))
+    assert [rubato.should_checkpoint(), rubato.should_checkpoint()] == [False, False]
+    signal.raise_signal(signal.SIGTERM)
+    assert [rubato.should_checkpoint(), rubato.should_checkpoint()] == [True, True]
+    assert heard == ["script"]
+
+
+def test_a_script_that_asks_ends_itself_and_its_children_end_by_the_signal(sigterm):
+    sigterm(signal.SIG_DFL)
+    assert not rubato.should_checkpoint()
+    child = os.fork()
+    if child == 0:
+        signal.raise_signal(signal.SIGTERM)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
+    signal.raise_signal(signal.SIGTERM)
+    assert rubato.should_checkpoint()
 
 
 def test_import_needs_no_torch():

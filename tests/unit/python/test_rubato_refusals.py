@@ -394,18 +394,27 @@ def test_complex_buffers_are_refused_and_real_ones_the_way_out():
     train(started(program_of(build, plain_loss), 2), 0, 1)
 
 
-class Blocked(torch.optim.SGD):
-    """Keeps tensors in a list, as some do that follow Shampoo."""
+class Keeping(torch.optim.SGD):
+    """Its state has more after a step."""
+
+    more = {}
 
     def step(self, closure=None):
         super().step(closure)
-        parameter = self.param_groups[0]["params"][0]
-        self.state[parameter]["blocks"] = [torch.zeros(1)]
+        self.state[self.param_groups[0]["params"][0]].update(self.more)
 
 
-def test_tensors_in_lists_of_an_optimizer_are_refused():
-    reason, text = refusal(program_of(build_around(linear, optimizer=Blocked), plain_loss))
-    assert reason == "UnsupportedState" and "blocks.0 is a tensor" in text and "a key of its own" in text
+@pytest.mark.parametrize(
+    "more, wanted",
+    [
+        ({"blocks": [("a", [torch.zeros(1)])]}, "blocks.0 in a tuple: keep its tensors in a list"),
+        ({"blocks.0": torch.zeros(1), "blocks": [torch.zeros(1)]}, "named blocks.0.0.weight: rename one"),
+    ],
+)
+def test_tensors_that_have_no_place_in_an_optimizer_are_refused(monkeypatch, more, wanted):
+    monkeypatch.setattr(Keeping, "more", more)
+    reason, text = refusal(program_of(build_around(linear, optimizer=Keeping), plain_loss))
+    assert reason == "UnsupportedState" and wanted in text
 
 
 def test_optimizers_that_do_not_fit_are_refused_among_several():

@@ -13,7 +13,7 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[3]
 SIZE_MAX = 10e6  # bytes; 3.9 MB when this was written
 LIMIT_S = 60
-FUNCTIONS = {"rubato_error", "rubato_next", "rubato_reply", "rubato_start", "rubato_stop", "rubato_version"}
+FUNCTIONS = {f"rubato_{name}" for name in ("error", "leave", "next", "reply", "start", "stop", "version")}
 
 pytestmark = pytest.mark.skipif("RUBATO_BUILD" not in os.environ, reason="RUBATO_BUILD names no build folder")
 

@@ -235,6 +235,76 @@ TEST(Certificate, NoPlanIsWorthMoreThanTheBoundAtAnyPrices) {
   EXPECT_LT(sum / kInstances, 0.25) << "of so few GPUs one job more or less is a large part";
 }
 
+// What jobs have at their minimums, by the plan's actions; here minimums are the least that is
+// listed, and no job mixes types.
+std::int64_t at_minimums(const Problem& problem, const ValueTable& values, const Plan& plan) {
+  std::int64_t sum = 0;
+  for (JobIndex j; j < problem.end_of_jobs(); ++j) {
+    const Job& job = problem.job(j);
+    Gpus gpus = effective_gpus(job);
+    std::string type = gpus > 0 ? job.held[0].gpu_type : "";
+    for (const Action& action : plan.actions) {
+      if (action.job != job.id) continue;
+      gpus += std::ssize(action.add) - std::ssize(action.remove);
+      if (!action.add.empty()) type = action.add[0].gpu_type;
+    }
+    for (const auto& one : values[j].types) {
+      if (gpus == 0 || problem.name(one.type) != type) continue;
+      std::int64_t at_minimum = 0, now = 0;
+      for (const SizeValue& size : values[j].of(one)) {
+        if (size.gpus == job.min) at_minimum = size.value;
+        if (size.gpus == gpus) now = size.value;
+      }
+      sum += std::clamp<std::int64_t>(at_minimum, 0, std::max<std::int64_t>(now, 0));
+    }
+  }
+  return sum;
+}
+
+// No plan has more beyond what this one has at its minimums, whatever the prices are.
+TEST(Certificate, AboveTheMinimumsNoPlanIsWorthMoreEither) {
+  int with_growth = 0;
+  for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Drawn drawn(seed);
+    ClusterState state = drawn.state();
+    for (Job& job : state.jobs) job.shape = Shape::kAny;
+    const Problem problem(state);
+    const ValueTable values = values_of(problem);
+    const Plan plan = make_plan(state, {.policy = "rubato"});
+    const std::int64_t best = best_of_all(problem, values);
+    const Prices any = {
+        .types = {{"A", drawn.number(0, 2 * kValueOne)}, {"B", drawn.number(0, kValueOne)}}};
+    for (const Certificate& one :
+         {certify(problem, values, plan), check(problem, values, plan, any)}) {
+      EXPECT_EQ(one.minimums, at_minimums(problem, values, plan));
+      EXPECT_LE(0, one.minimums);
+      EXPECT_LE(one.minimums, one.value);
+      EXPECT_LE(best - one.minimums, one.bound - one.minimums);
+      EXPECT_LE(one.gap(), one.gap_above_minimums());
+      EXPECT_LE(one.gap_above_minimums(), 1);
+      if (one.minimums < one.value) ++with_growth;
+    }
+  }
+  EXPECT_GT(with_growth, 50);
+}
+
+// Half of the value is there at the minimums: so of what is above them all is missed.
+TEST(Certificate, OfJobsThatStayAtTheirMinimumsTheGapAboveThemIsWhole) {
+  Job holds = running("a", 1, 2, {"n1"});
+  holds.measured = {{"A", 1, 100}, {"A", 2, 190}};
+  const ClusterState state = cluster({node("n1", 2, 1)}, {holds});
+  const Certificate stays = certify(state, {.policy = "rubato"}, Plan{}).value();
+  EXPECT_GT(stays.value, 0);
+  EXPECT_EQ(stays.minimums, stays.value);
+  EXPECT_GT(stays.gap(), 0);
+  EXPECT_LT(stays.gap(), 0.6);
+  EXPECT_EQ(stays.gap_above_minimums(), 1);
+  const Certificate grows = certified(state);
+  EXPECT_EQ(grows.minimums, stays.minimums);
+  EXPECT_EQ(grows.gap_above_minimums(), 0);
+}
+
 // `mix` was taken from a job that runs: what it holds may be worth more than all GPUs of one type.
 TEST(Certificate, OfAJobThatHoldsTwoTypesAllItsGpusCount) {
   std::vector<NodeId> nodes(8, "n1");

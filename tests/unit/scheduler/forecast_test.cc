@@ -23,6 +23,16 @@ TEST(Forecast, JobsStartAsOthersEnd) {
   EXPECT_EQ(expected_starts(state, {}), (Starts{0, 0, 3000, 3500}));
 }
 
+TEST(Forecast, OfOneJobIsWhatItIsAmongAll) {
+  std::vector<Job> jobs{lasting(running("a", 1, 1, {"n1"}), 1000), job("never", 2, 2)};
+  for (int i = 0; i < 20; ++i) jobs.push_back(lasting(job("j" + std::to_string(i), 1, 1), 1000));
+  jobs.push_back(job("z", 1, 1));
+  const auto state = cluster({node("n1", 1, 0)}, std::move(jobs));
+  const Starts starts = expected_starts(state, {});
+  for (std::size_t i = 0; i < state.jobs.size(); ++i)
+    EXPECT_EQ(expected_start(state, {}, i), starts[i]) << state.jobs[i].id;
+}
+
 TEST(Forecast, IsUnknownWhereNobodyIsKnownToEnd) {
   const auto state = cluster({node("n1", 2, 0)},
                              {lasting(running("a", 1, 1, {"n1"}), 1000), running("b", 1, 1, {"n1"}),

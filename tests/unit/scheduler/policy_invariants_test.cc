@@ -1,7 +1,7 @@
 // What every policy of the registry keeps, on clusters drawn by seed: two GPU types, pods of
 // several GPUs, quotas, priorities, cordoned nodes, jobs that run, lost pods. The rules are checked
-// from the state and the plan alone, by none of the scheduler's own code. A failure prints the seed
-// and the snapshot, which `rubatoctl plan` replays.
+// from the state and the plan alone, by none of the code that makes plans. A failure prints the
+// seed and the snapshot, which `rubatoctl plan` replays.
 #include "scheduler/model/sizes.h"
 #include "scheduler/policy/registry.h"
 #include "scheduler/snapshot/snapshot.h"

@@ -89,6 +89,22 @@ std::string refused_text(const SimResult& result) {
   return text;
 }
 
+bool is_any_started(const SimResult& result) {
+  return std::ranges::any_of(result.jobs, [](const JobResult& job) { return job.start_ms >= 0; });
+}
+
+Error nobody_ran(const std::vector<TraceJob>& jobs,
+                 const std::map<std::string, sched::Queue>& queues) {
+  std::string text = "no job ever ran, whatever the policy";
+  for (const auto& [name, queue] : queues)
+    if (queue.closed && std::ranges::find(jobs, name, &TraceJob::queue) != jobs.end())
+      return Error(Code::kInvalid,
+                   readable(fmt::format("{}: queue \"{}\" is closed; expected one that is not "
+                                        "(--queues)",
+                                        text, name)));
+  return Error(Code::kInvalid, std::move(text));
+}
+
 std::string hours(double seconds) { return fmt::format("{:.2f}", seconds / 3600.0); }
 
 }  // namespace
@@ -169,6 +185,7 @@ Result<std::string> simulate(FileSystem& files, const Clock& clock, const Simula
   std::vector<Summary> runs;
   std::vector<SimResult> results;
   std::string left_out;
+  bool has_any_run = false;
   for (const CostModel& cost : costs) {
     for (const std::string& policy : options.policies) {
       TRY(SimResult result, run_one(clock, *cluster, jobs, policy, cost, options, queues, tell));
@@ -176,6 +193,7 @@ Result<std::string> simulate(FileSystem& files, const Clock& clock, const Simula
         return Error(Code::kInvalid,
                      readable(fmt::format("no job could ever have its GPUs; {}: {}",
                                           result.refused.front().id, result.refused.front().why)));
+      has_any_run = has_any_run || is_any_started(result);
       runs.push_back(summarise(result));
       left_out = refused_text(result);
       if (options.out.empty()) continue;
@@ -184,6 +202,7 @@ Result<std::string> simulate(FileSystem& files, const Clock& clock, const Simula
       results.push_back(std::move(result));
     }
   }
+  if (!has_any_run) return nobody_ran(jobs, queues);
   std::string text = summary_table(runs) + left_out;
   if (options.out.empty()) return text;
   const std::string title = options.trace.empty()

@@ -275,4 +275,9 @@ void CpuKernels::add_i32(Stream&, ConstBuffer from, Buffer to) {
   ops_.add_i32(from.count(), i32(from), i32(to));
 }
 
+void CpuKernels::weighted_sums(Stream&, ConstBuffer x, Buffer out) {
+  CHECK_EQ(out.count(), (x.count() + kNormChunkElements - 1) / kNormChunkElements);
+  ops_.weighted_sums(x.count(), kNormChunkElements, i32(x), i64(out));
+}
+
 }  // namespace rubato::worker::cpu

@@ -73,6 +73,7 @@ class CpuKernels : public Kernels {
   void block_exponents(Stream& stream, ConstBuffer x, Buffer out) override;
   void squared_norm_chunks(Stream& stream, ConstBuffer x, Buffer out) override;
   void add_i32(Stream& stream, ConstBuffer from, Buffer to) override;
+  void weighted_sums(Stream& stream, ConstBuffer x, Buffer out) override;
 
  private:
   // Factor 0 or 1 of a product, rounded to bf16; until the next product in this thread.

@@ -56,13 +56,24 @@ RUBATO_INLINE UnsignedLanes mix(UnsignedLanes x) {
   return x ^ (x >> 16);
 }
 
-// The key of one block: the finaliser of SplitMix64 over the step's key and the block's number.
-RUBATO_INLINE std::uint32_t block_key(std::uint64_t key, std::int64_t block) {
-  std::uint64_t x = key + static_cast<std::uint64_t>(block + 1) * 0x9e3779b97f4a7c15u;
+// Output `number` of SplitMix64 from the state `key`.
+RUBATO_INLINE std::uint64_t mix_wide(std::uint64_t key, std::int64_t number) {
+  std::uint64_t x = key + static_cast<std::uint64_t>(number + 1) * 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return static_cast<std::uint32_t>((x ^ (x >> 31)) >> 32);
+  return x ^ (x >> 31);
 }
+
+// The key of one block, from that of the step and the block's number.
+RUBATO_INLINE std::uint32_t block_key(std::uint64_t key, std::int64_t block) {
+  return static_cast<std::uint32_t>(mix_wide(key, block) >> 32);
+}
+
+// Four elements at a time, widened: the compiler keeps all sums of a chunk in registers.
+constexpr std::int64_t kQuarter = 4;
+using QuarterInts = std::int32_t __attribute__((vector_size(16)));
+using QuarterLongs = std::int64_t __attribute__((vector_size(32)));
+using QuarterSums = std::uint64_t __attribute__((vector_size(32)));
 
 // 16 values x, rounded down or up in size as r says (kernels.h, Dither). |x| < 2^31.
 RUBATO_INLINE UnsignedLanes round_by(const Lanes& x, const UnsignedLanes& r) {
@@ -172,6 +183,37 @@ void add_i32(std::int64_t n, const std::int32_t* __restrict from, std::int32_t* 
   const auto* a = reinterpret_cast<const std::uint32_t*>(from);
   auto* b = reinterpret_cast<std::uint32_t*>(to);
   for (std::int64_t i = 0; i < n; ++i) b[i] += a[i];
+}
+
+// Row r of a chunk is its elements 16 r to 16 r + 15. `sum` adds a lane over the rows, `sums` adds
+// every sum on the way: rows * sum - sums is the lane's sum of r * x, without a product an element.
+void weighted_sums(std::int64_t n, std::int64_t chunk, const std::int32_t* x, std::int64_t* out) {
+  constexpr int kQuarters = kLanes / kQuarter;
+  for (std::int64_t c = 0; c * chunk < n; ++c) {
+    const std::int32_t* from = x + c * chunk;
+    const std::int64_t count = n - c * chunk < chunk ? n - c * chunk : chunk;
+    const std::int64_t rows = count / kLanes;
+    QuarterSums sum[kQuarters] = {}, sums[kQuarters] = {};
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (int q = 0; q < kQuarters; ++q) {
+        QuarterInts part;
+        __builtin_memcpy(&part, from + r * kLanes + q * kQuarter, sizeof part);
+        sum[q] += (QuarterSums) __builtin_convertvector(part, QuarterLongs);
+        sums[q] += sum[q];
+      }
+    const auto all_rows = static_cast<std::uint64_t>(rows);
+    std::uint64_t total = 0;
+    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+      const std::int64_t i = rows * kLanes + lane;  // in a row that is not whole
+      const auto rest = static_cast<std::uint64_t>(std::int64_t{i < count ? from[i] : 0});
+      const std::uint64_t of_rows = sum[lane / kQuarter][lane % kQuarter];
+      const std::uint64_t by_row =
+          all_rows * (of_rows + rest) - sums[lane / kQuarter][lane % kQuarter];
+      total += (mix_wide(0, 2 * lane) | 1) * (of_rows + rest);
+      total += (mix_wide(0, 2 * lane + 1) | 1) * by_row;
+    }
+    out[c] = static_cast<std::int64_t>(total);
+  }
 }
 
 }  // namespace rubato::worker::cpu::RUBATO_KERNEL_ISA

@@ -51,5 +51,6 @@ void dequantise(std::int64_t n, int fraction_bits, float factor, const std::int3
 void block_exponents(std::int64_t n, std::int32_t zero, const float* x, std::int32_t* out);
 void squared_norm_chunks(std::int64_t n, std::int64_t chunk, const float* x, double* out);
 void add_i32(std::int64_t n, const std::int32_t* from, std::int32_t* to);
+void weighted_sums(std::int64_t n, std::int64_t chunk, const std::int32_t* x, std::int64_t* out);
 
 }  // namespace rubato::worker::cpu::RUBATO_KERNEL_ISA

@@ -33,6 +33,7 @@ const Ops& RUBATO_CONCAT(ops_, RUBATO_KERNEL_ISA)() {
       .block_exponents = block_exponents,
       .squared_norm_chunks = squared_norm_chunks,
       .add_i32 = add_i32,
+      .weighted_sums = weighted_sums,
   };
   return kOps;
 }

@@ -323,4 +323,10 @@ void CudaKernels::add_i32(Stream& stream, ConstBuffer from, Buffer to) {
   cuda::add_i32(launch, from.count(), i32(from), i32(to));
 }
 
+void CudaKernels::weighted_sums(Stream& stream, ConstBuffer x, Buffer out) {
+  CHECK_EQ(out.count(), (x.count() + kNormChunkElements - 1) / kNormChunkElements);
+  const Launch launch(stream, "weighted_sums");
+  cuda::weighted_sums(launch, x.count(), kNormChunkElements, i32(x), i64(out));
+}
+
 }  // namespace rubato::worker::cuda

@@ -69,6 +69,7 @@ class CudaKernels : public Kernels {
   void block_exponents(Stream& stream, ConstBuffer x, Buffer out) override;
   void squared_norm_chunks(Stream& stream, ConstBuffer x, Buffer out) override;
   void add_i32(Stream& stream, ConstBuffer from, Buffer to) override;
+  void weighted_sums(Stream& stream, ConstBuffer x, Buffer out) override;
 
  private:
   Matmul& matmul_;

@@ -59,11 +59,15 @@ __device__ __forceinline__ std::uint32_t mix(std::uint32_t x) {
   return x ^ (x >> 16);
 }
 
-__device__ __forceinline__ std::uint32_t block_key(std::uint64_t key, std::int64_t block) {
-  std::uint64_t x = key + static_cast<std::uint64_t>(block + 1) * 0x9e3779b97f4a7c15u;
+__device__ __forceinline__ std::uint64_t mix_wide(std::uint64_t key, std::int64_t number) {
+  std::uint64_t x = key + static_cast<std::uint64_t>(number + 1) * 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return static_cast<std::uint32_t>((x ^ (x >> 31)) >> 32);
+  return x ^ (x >> 31);
+}
+
+__device__ __forceinline__ std::uint32_t block_key(std::uint64_t key, std::int64_t block) {
+  return static_cast<std::uint32_t>(mix_wide(key, block) >> 32);
 }
 
 __device__ __forceinline__ std::uint32_t round_by(float x, std::uint32_t r) {
@@ -180,6 +184,43 @@ __global__ void __launch_bounds__(kNormThreads)
   if (mine == 0 && at < chunks) out[at] = total;
 }
 
+// A warp has a chunk. What a lane loads stands in the same four columns of 16 each time, so that it
+// keeps their sums and their sums by rows, and weighs them once.
+constexpr int kColumns = 16;
+constexpr int kBlocksWeighing = 6;  // on a multiprocessor: three quarters of its warps
+__global__ void __launch_bounds__(kWarps* kWarp, kBlocksWeighing)
+    weighted_sums_kernel(std::int64_t n, std::int64_t chunk, std::int64_t chunks,
+                         const std::int32_t* __restrict__ x, std::int64_t* __restrict__ out) {
+  const Place here = place();
+  if (here.block >= chunks) return;
+  const std::int32_t* from = x + here.block * chunk;
+  const int count = static_cast<int>(min(chunk, n - here.block * chunk));
+  std::int64_t sum[4] = {}, by_row[4] = {};
+  const int whole = count / (4 * kWarp) * (4 * kWarp);
+#pragma unroll 2
+  for (int i = here.lane * 4; i < whole; i += 4 * kWarp) {
+    const Pack<std::int32_t, 4> four = load<4>(from + i);
+    for (int k = 0; k < 4; ++k) {
+      sum[k] += four.v[k];
+      by_row[k] += static_cast<std::int64_t>(four.v[k]) * (i / kColumns);
+    }
+  }
+  for (int i = whole + here.lane * 4; i < count; i += 4 * kWarp)
+    for (int k = 0; k < 4 && i + k < count; ++k) {
+      sum[k] += from[i + k];
+      by_row[k] += static_cast<std::int64_t>(from[i + k]) * (i / kColumns);
+    }
+  std::uint64_t total = 0;
+  for (int k = 0; k < 4; ++k) {
+    const int column = (here.lane * 4 + k) % kColumns;
+    total += (mix_wide(0, 2 * column) | 1) * static_cast<std::uint64_t>(sum[k]);
+    total += (mix_wide(0, 2 * column + 1) | 1) * static_cast<std::uint64_t>(by_row[k]);
+  }
+  for (int apart = kWarp / 2; apart > 0; apart /= 2)
+    total += __shfl_xor_sync(kAllLanes, total, apart);
+  if (here.lane == 0) out[here.block] = static_cast<std::int64_t>(total);
+}
+
 template <class Rounding>
 void launch_add(RawStream stream, std::int64_t n, int fraction_bits, int guard_shift,
                 const Rounding& rounding, const std::int32_t* exponents, const float* gradient,
@@ -227,6 +268,14 @@ void squared_norm_chunks(RawStream stream, std::int64_t n, std::int64_t chunk, c
   if (chunks == 0) return;
   Grid{stream, blocks_for(chunks * kNormSums, kNormThreads), kNormThreads}.run(
       squared_norm_kernel, n, chunk, chunks, x, out);
+}
+
+void weighted_sums(RawStream stream, std::int64_t n, std::int64_t chunk, const std::int32_t* x,
+                   std::int64_t* out) {
+  const std::int64_t chunks = (n + chunk - 1) / chunk;
+  if (chunks == 0) return;
+  Grid{stream, blocks_for(chunks, kWarps), kWarps * kWarp}.run(weighted_sums_kernel, n, chunk,
+                                                               chunks, x, out);
 }
 
 }  // namespace rubato::worker::cuda

@@ -51,6 +51,9 @@ void block_exponents(RawStream stream, std::int64_t n, std::int32_t zero, const 
                      std::int32_t* out);
 void squared_norm_chunks(RawStream stream, std::int64_t n, std::int64_t chunk, const float* x,
                          double* out);
+// Any n.
+void weighted_sums(RawStream stream, std::int64_t n, std::int64_t chunk, const std::int32_t* x,
+                   std::int64_t* out);
 
 // ---- embedding.cu: as the CPU ----
 // `position_table` and `dpositions` may be null.

@@ -15,8 +15,11 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 namespace rubato::net {
 namespace {
@@ -127,6 +130,18 @@ class SilentPort {
   int fd_;
   std::unique_ptr<RawClient> fills_;
 };
+
+// Whether ::1 can be listened on here.
+bool has_ipv6() {
+  const int fd = ::socket(AF_INET6, SOCK_STREAM, 0);
+  sockaddr_in6 at{};
+  at.sin6_family = AF_INET6;
+  at.sin6_addr = in6addr_loopback;
+  const bool is_bound =
+      fd >= 0 && ::bind(fd, reinterpret_cast<const sockaddr*>(&at), sizeof at) == 0;
+  if (fd >= 0) ::close(fd);
+  return is_bound;
+}
 
 class TlsNetworkTest : public ::testing::Test {
  protected:
@@ -288,6 +303,40 @@ TEST_F(TlsNetworkTest, ThePeersNameIsVerified) {
   for (const char* bad : {"127.0.0.2", "other.test", "test", "::1"}) {
     tls.peer_name = bad;
     EXPECT_EQ(other_->dial(listener->local(), tls, soon()).error().code(), Code::kDenied) << bad;
+  }
+}
+
+TEST_F(TlsNetworkTest, AddressesOfIpv6AreDialledAndVerified) {
+  if (!has_ipv6()) GTEST_SKIP() << "::1 cannot be listened on here";
+  const KeyPair shown = issue(authority_, {}, {"::1"});
+  TlsConfig own = server_tls();
+  own.certificate = shown.certificate;
+  own.private_key = shown.private_key;
+  const auto listener = network_->listen(parse_endpoint("[::1]:0").value(), own, {}).value();
+  EXPECT_TRUE(to_string(listener->local()).starts_with("[::1]:"));
+  TlsConfig tls = client_tls();
+  tls.peer_name = "::1";
+  const auto client = other_->dial(listener->local(), tls, soon()).value();
+  const auto server = listener->accept(soon()).value();
+  EXPECT_EQ(client->peer(), listener->local());
+  ASSERT_TRUE(client->send("hello", soon()).ok());
+  EXPECT_EQ(server->receive(soon()).value(), "hello");
+  for (const char* bad : {"::2", "127.0.0.1", "coordinator.test"}) {
+    tls.peer_name = bad;
+    EXPECT_EQ(other_->dial(listener->local(), tls, soon()).error().code(), Code::kDenied) << bad;
+  }
+}
+
+// As the chart's operator listens.
+TEST_F(TlsNetworkTest, BothFamiliesReachWhoListensOnAllAddresses) {
+  if (!has_ipv6()) GTEST_SKIP() << "::1 cannot be listened on here";
+  const auto listener = network_->listen({"::", 0}, server_tls(), {}).value();
+  for (const char* host : {"127.0.0.1", "::1"}) {
+    TlsConfig tls = client_tls();
+    tls.peer_name = "coordinator.test";
+    const auto client = other_->dial({host, listener->local().port}, tls, soon());
+    ASSERT_TRUE(client.ok()) << host << ": " << client.error().to_string();
+    EXPECT_TRUE(listener->accept(soon()).ok()) << host;
   }
 }
 

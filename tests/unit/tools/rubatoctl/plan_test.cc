@@ -59,8 +59,28 @@ TEST(RubatoctlPlan, OfThePolicyThatIsAssumedIsCertified) {
   const std::string unsaid = R"({"version":1,"nodes":[],"jobs":[]})";
   EXPECT_EQ(*plan_text(unsaid, "table"),
             "Nothing to do.\n\nNobody waits.\n\n"
-            "At most 0.0 % below the best plan if queues shared all: worth 0.00 GPUs of 0.00.\n");
+            "At most 0.0 % below the best plan if queues shared all: worth 0.00 GPUs of 0.00.\n"
+            "Of what is above the minimums of its jobs: at most 0.0 %.\n");
   EXPECT_TRUE(json::parse(*plan_text(unsaid, "json"))->has("certificate"));
+}
+
+TEST(RubatoctlPlan, SaysThatAPlanCannotBeDone) {
+  sched::Snapshot snapshot = sched::read_snapshot(kSnapshot).value();
+  snapshot.policy.policy = "rubato";
+  const sched::Plan plan = make_plan(snapshot.state, snapshot.policy);
+  const auto good = json::parse(text_of_plan(snapshot, plan, "json")).value();
+  EXPECT_TRUE(good.has("certificate"));
+  EXPECT_FALSE(good.has("error"));
+  ASSERT_FALSE(plan.actions.empty());
+  snapshot.state.nodes[0].free.gpus = 0;
+  const auto bad = json::parse(text_of_plan(snapshot, plan, "json")).value();
+  EXPECT_FALSE(bad.has("certificate"));
+  EXPECT_EQ(bad["actions"].size(), plan.actions.size());
+  const std::string error = bad["error"].string_or("");
+  EXPECT_TRUE(
+      error.starts_with("the plan cannot be done, for node \"n1\" has 0 GPUs free, and pods of "))
+      << error;
+  EXPECT_TRUE(text_of_plan(snapshot, plan, "table").ends_with("\nerror: " + error + "\n"));
 }
 
 // A row stays a row, and no name speaks to the terminal.

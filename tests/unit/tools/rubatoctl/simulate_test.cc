@@ -261,6 +261,27 @@ TEST_F(Simulate, WhatCouldNeverRunIsSaidWithItsReason) {
       std::string::npos);
 }
 
+TEST_F(Simulate, WhereNoJobEverRunsItIsAnError) {
+  ASSERT_TRUE(replace_file(files_, folder_ + "/jobs.csv",
+                           "id,queue,submit_s,gpus,duration_s\na,q,0,4,60\nb,r,0,4,60\n")
+                  .ok());
+  ASSERT_TRUE(
+      replace_file(files_, folder_ + "/queues.json", R"([{"name":"q","closed":true},{"name":"r"}])")
+          .ok());
+  SimulateOptions options{.trace = folder_ + "/jobs.csv",
+                          .nodes = "1x4:T4",
+                          .policies = {"fifo", "rubato"},
+                          .cost = "restart",
+                          .queues = folder_ + "/queues.json"};
+  EXPECT_NE(run(options).value().find("1, 1 never"), std::string::npos);
+  options.only_queue = "q";
+  const auto none = run(options);
+  ASSERT_FALSE(none.ok());
+  EXPECT_EQ(none.error().what(),
+            "no job ever ran, whatever the policy: queue \"q\" is closed; expected one that is not "
+            "(--queues)");
+}
+
 TEST_F(Simulate, QueuesAreDrawnByWeightsThatAreNotAllZero) {
   ASSERT_TRUE(replace_file(files_, folder_ + "/queues.json",
                            R"([{"name":"a","weight":0},{"name":"b","weight":0}])")

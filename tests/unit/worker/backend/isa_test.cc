@@ -207,6 +207,25 @@ TEST(Isa, DitheredRoundingGivesOneDigestOnEveryInstructionSetBuildAndMachine) {
   expect_golden(run_dither, "f485c4e628a2375b");
 }
 
+TEST(Isa, ChecksumsAreEqualOnEveryInstructionSet) {
+  constexpr std::size_t kCount = 3 * 256 + 13;  // its last chunk is short, and so is a row there
+  std::vector<std::int32_t> x(kCount);
+  for (std::size_t i = 0; i < kCount; ++i) x[i] = static_cast<std::int32_t>(i * 2654435761u);
+  const auto weighed = [&](const Ops& ops) {
+    std::vector<std::int64_t> out(4);
+    ops.weighted_sums(kCount, 256, x.data(), out.data());
+    return out;
+  };
+  const Isa best = best_isa().value();
+  const auto plain = weighed(ops_sse41());
+  if (best >= Isa::kAvx2) {
+    EXPECT_EQ(weighed(ops_avx2()), plain);
+  }
+  if (best >= Isa::kAvx512) {
+    EXPECT_EQ(weighed(ops_avx512()), plain);
+  }
+}
+
 TEST(Isa, KernelsOfLlamaGiveOneDigestOnEveryInstructionSetBuildAndMachine) {
   expect_golden(
       [](const Ops& ops, Digests& out) {

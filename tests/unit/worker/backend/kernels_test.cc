@@ -1,10 +1,12 @@
 // Each kernel against its plain reference, and each backward pass against the numerical gradient of
 // the reference's forward pass.
+#include "common/rng.h"
 #include "tests/unit/worker/backend/kernel_bench.h"
 
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <set>
 
 namespace rubato::worker::testing {
 namespace {
@@ -377,6 +379,41 @@ TEST_F(KernelsTest, AddI32Wraps) {
       upload(std::vector<std::int32_t>{1, std::numeric_limits<std::int32_t>::max(), -5});
   kernels().add_i32(*stream, upload(std::vector<std::int32_t>{2, 1, 5}), to);
   EXPECT_EQ(ints(to), (std::vector<std::int32_t>{3, std::numeric_limits<std::int32_t>::min(), 0}));
+}
+
+// Of every length of a last row: linear, and no place weighs what another does.
+TEST_F(KernelsTest, WeightedSums) {
+  const auto weighed = [&](const std::vector<std::int32_t>& x) {
+    const std::size_t chunks = (x.size() + kNormChunkElements - 1) / kNormChunkElements;
+    const Buffer out = blank(DType::kI64, chunks);
+    kernels().weighted_sums(*stream, upload(x), out);
+    std::vector<std::int64_t> sums(chunks);
+    device->copy_to_host(*stream, sums.data(), out);
+    EXPECT_TRUE(stream->synchronize().ok());
+    return std::vector<std::uint64_t>(sums.begin(), sums.end());
+  };
+  std::set<std::uint64_t> weights;
+  for (const std::size_t at : {0u, 1u, 15u, 16u, 17u, 32u, 300u, 16383u}) {
+    std::vector<std::int32_t> one(kNormChunkElements);
+    one[at] = 1;
+    weights.insert(weighed(one)[0]);
+  }
+  EXPECT_EQ(weights.size(), 8u);
+  EXPECT_EQ(weighed({1})[0] & 1, 1u);
+  Rng rng(5);
+  for (std::size_t count = 1; count < 300; count += count < 40 ? 1 : 37) {
+    std::vector<std::int32_t> a(kNormChunkElements + count), b(a.size()), sum(a.size());
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      a[i] = static_cast<std::int32_t>(rng.below(1u << 31)) - (1 << 30);
+      b[i] = static_cast<std::int32_t>(rng.below(1u << 31)) - (1 << 30);
+      sum[i] = a[i] + b[i];
+    }
+    const auto of_a = weighed(a), of_b = weighed(b), of_sum = weighed(sum);
+    ASSERT_EQ(of_sum[0], of_a[0] + of_b[0]);
+    ASSERT_EQ(of_sum[1], of_a[1] + of_b[1]) << count;
+    sum.back() ^= 1 << 30;
+    ASSERT_NE(weighed(sum)[1], of_sum[1]) << count;
+  }
 }
 
 }  // namespace

@@ -120,6 +120,45 @@ TEST_F(ExactSumTest, GroupingAndOrderCannotBeSeen) {
   }
 }
 
+TEST_F(ExactSumTest, ASumWeighsWhatItsPartsDo) {
+  constexpr std::size_t kCount = 8;
+  for (const bool overflows : {false, true}) {
+    auto g = gradients(kCount, 9);
+    ExactSum a = make(kCount), b = make(kCount);
+    ASSERT_TRUE(a.calibrate(*stream, upload(g[0]), exponents_).ok());
+    if (overflows) g[3][300] = g[5][300] = std::numeric_limits<float>::infinity();
+    for (ExactSum* sum : {&a, &b}) sum->clear(*stream);
+    for (std::size_t m = 0; m < kCount; ++m)
+      (m < 5 ? a : b).add(*stream, 0, static_cast<std::int64_t>(m), upload(g[m]), exponents_);
+    const Buffer total = blank(DType::kI32, static_cast<std::size_t>(a.accumulator_count()));
+    a.merge(*stream, a.accumulators(), total);
+    a.merge(*stream, b.accumulators(), total);
+    const auto of = [&](ExactSum& sum, ConstBuffer reduced) {
+      sum.weigh_given(*stream);
+      sum.weigh_reduced(*stream, reduced);
+      EXPECT_EQ(sum.overflows(*stream, reduced).value(), overflows);
+      return sum.reduced();
+    };
+    const SumChecksum right = of(a, total);
+    EXPECT_EQ(of(b, total), right);
+    SumChecksum given = a.given();
+    given += b.given();
+    EXPECT_EQ(given.guards, right.guards);
+    if (overflows) continue;  // what does not fit its integer may weigh anything
+    EXPECT_EQ(given, right);
+    // One bit, two that changed places, a part that is a place too far on, a part of zeros.
+    std::vector<std::vector<std::int32_t>> wrong(4, ints(total));
+    wrong[0][700] ^= 1;
+    std::swap(wrong[1][3], wrong[1][4]);
+    std::rotate(wrong[2].begin() + 256, wrong[2].begin() + 511, wrong[2].begin() + 512);
+    std::fill(wrong[3].begin() + 512, wrong[3].begin() + 768, 0);
+    for (const auto& one : wrong) EXPECT_NE(of(a, upload(one)).elements, right.elements);
+    auto guard = ints(total);
+    guard[kFlat] += 1;
+    EXPECT_NE(of(a, upload(guard)).guards, right.guards);
+  }
+}
+
 TEST_F(ExactSumTest, OverflowIsSeenAlikeAndHealsByRaising) {
   constexpr std::size_t kCount = 8;
   auto g = gradients(kCount, 3);

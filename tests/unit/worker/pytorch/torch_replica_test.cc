@@ -76,9 +76,18 @@ class TorchReplicaTest : public ::testing::Test {
         samples += part.sample_digest;
         EXPECT_TRUE(replica.accumulate().ok());
       }
+      for (Member& each : members) each.replica->weigh();
       reduce(members);
       bool overflow = false;
-      for (Member& each : members) overflow = each.replica->judge(attempt).value().overflow;
+      SumChecksum given, reduced;
+      for (Member& each : members) {
+        const Verdict verdict = each.replica->judge(attempt).value();
+        overflow = verdict.overflow;
+        given += verdict.given;
+        reduced = verdict.reduced;
+      }
+      EXPECT_EQ(given.guards, reduced.guards);
+      EXPECT_TRUE(overflow || given == reduced);
       redone_ += overflow ? 1 : 0;
       StepRecord record;
       for (Member& each : members) {

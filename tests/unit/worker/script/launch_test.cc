@@ -74,6 +74,18 @@ TEST(ScriptLaunch, TorchrunIsTakenFromTheCommand) {
     EXPECT_FALSE(program_of(command).ok());
 }
 
+TEST(ScriptLaunch, OptionsOfTorchrunThatChangeNothingAreNamed) {
+  const EmptyPath path;
+  const auto found = program_of({"torchrun", "--standalone", "--role=trainer", "-t", "3",
+                                 "--log_dir=/a=b", "--nnodes", "2", "t.py", "--tee"});
+  ASSERT_TRUE(found.ok());
+  EXPECT_EQ(found->role, "trainer");
+  EXPECT_EQ(found->left_out, (Words{"--standalone", "-t", "--log_dir", "--nnodes"}));
+  EXPECT_EQ(program_of({"torchrun", "--role", "reader", "t.py"})->role, "reader");
+  EXPECT_EQ(program_of({"torchrun", "t.py"})->role, "default");
+  EXPECT_TRUE(program_of({"python3", "t.py", "--tee", "3"})->left_out.empty());
+}
+
 TEST(ScriptLaunch, LaunchersBehindSomethingElseAreRefused) {
   const std::vector<std::pair<std::string, Words>> refused = {
       {"torchrun", {"sh", "-c", "torchrun t.py"}},
@@ -215,8 +227,12 @@ TEST(ScriptLaunch, RanksAreAsTorchrunGivesThem) {
   const wire::Form form = form_of({{"a", 0}, {"a", 1}, {"b", 0}, {"b", 1}});
   const auto place = place_of(form, form.members(3).id());
   ASSERT_TRUE(place.ok());
-  const auto variables = environment_of(
-      *place, form, {.job_uid = "u", .restarts = 2, .restarts_most = 5, .error_file = "/tmp/e"});
+  const auto variables = environment_of(*place, form,
+                                        {.job_uid = "u",
+                                         .role = "trainer",
+                                         .restarts = 2,
+                                         .restarts_most = 5,
+                                         .error_file = "/tmp/e"});
   const std::map<std::string, std::string> some = {{"RANK", "3"},
                                                    {"WORLD_SIZE", "4"},
                                                    {"LOCAL_RANK", "1"},
@@ -225,6 +241,7 @@ TEST(ScriptLaunch, RanksAreAsTorchrunGivesThem) {
                                                    {"GROUP_WORLD_SIZE", "2"},
                                                    {"ROLE_RANK", "3"},
                                                    {"ROLE_WORLD_SIZE", "4"},
+                                                   {"ROLE_NAME", "trainer"},
                                                    {"MASTER_ADDR", "10.0.0.1"},
                                                    {"MASTER_PORT", "7000"},
                                                    {"TORCHELASTIC_RESTART_COUNT", "2"},

@@ -21,7 +21,7 @@ struct FakeProgram : Program {
     environment = variables;
     return ok();
   }
-  void prepare(const std::vector<std::string>&,
+  void prepare(MonoTime, const std::vector<std::string>&,
                const std::map<std::string, std::string>&) override {
     ++prepared;
   }
@@ -85,19 +85,20 @@ class Script : public testing::Test {
   std::vector<wire::WorkerEvent> said;
   std::string error_file = temporary("error");
   std::string progress_file = temporary("progress");
-  ScriptProcess process{{.pod_uid = "p",
-                         .host = "10.0.0.1",
-                         .command = {"python3", "-m", "torch.distributed.launch", "t.py"},
-                         .error_file = error_file,
-                         .progress_file = progress_file,
-                         .has_spares = true,
-                         .stop_limit = stop_limit_of(120s),
-                         .program = program,
-                         .send =
-                             [this](const std::string& event) {
-                               ASSERT_TRUE(said.emplace_back().ParseFromString(event));
-                             }},
-                        now};
+  ScriptProcess process{
+      {.pod_uid = "p",
+       .host = "10.0.0.1",
+       .command = {"python3", "-m", "torch.distributed.launch", "--role", "x", "t.py"},
+       .error_file = error_file,
+       .progress_file = progress_file,
+       .has_spares = true,
+       .stop_limit = stop_limit_of(120s),
+       .program = program,
+       .send =
+           [this](const std::string& event) {
+             ASSERT_TRUE(said.emplace_back().ParseFromString(event));
+           }},
+      now};
 };
 
 TEST_F(Script, ItBeginsWithAFormAndRuns) {
@@ -113,6 +114,7 @@ TEST_F(Script, ItBeginsWithAFormAndRuns) {
   EXPECT_EQ(program.started.at(0),
             (std::vector<std::string>{"python3", "-u", "t.py", "--local-rank=0"}));
   EXPECT_EQ(program.environment.at("MASTER_PORT"), std::to_string(port));
+  EXPECT_EQ(program.environment.at("ROLE_NAME"), "x");
   EXPECT_FALSE(last().standing().has_state());
   EXPECT_EQ(last().standing().seq(), 0u);
   const auto done = last().standing().micro_done();

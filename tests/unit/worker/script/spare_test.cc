@@ -3,18 +3,22 @@
 #include "tests/unit/worker/script/eventually.h"
 #include "worker/script/program.h"
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <optional>
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 namespace rubato::worker {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr MonoTime kNow{1h};
 
 class Spare : public testing::Test {
  protected:
@@ -75,7 +79,7 @@ class Spare : public testing::Test {
   static bool gets_ready(PosixProgram& program, const std::vector<std::string>& command,
                          const std::map<std::string, std::string>& variables) {
     return eventually([&] {
-      program.prepare(command, variables);
+      program.prepare(kNow, command, variables);
       return program.has_spare();
     });
   }
@@ -121,6 +125,33 @@ TEST_F(Spare, WithASafePathNoFolderOfTheScriptIsInFront) {
   set("PYTHONSAFEPATH", "1");
   expect_same({"python3", "apps/script.py"});
   expect_same({"python3", "apps/app"});
+}
+
+TEST_F(Spare, OneThatIsNotReadyInTimeIsEndedAndIsTheLast) {
+  const std::vector<std::string> command = {"python3", "apps/script.py"};
+  // It hangs, as does what it has started.
+  const fs::path begun = folder / "begun";
+  std::ofstream(folder / "modules/torch/_dynamo.py")
+      << "import os, signal, subprocess\n"
+         "child = subprocess.Popen(['sleep', '1000'])\n"
+         "open('"
+      << begun.string() << "', 'w').write(f'{os.getpid()} {child.pid} ')\nsignal.pause()\n";
+  PosixProgram program;
+  program.prepare(kNow, command, variables);
+  int pid = 0, child = 0;
+  ASSERT_TRUE(eventually([&] {
+    std::ifstream in(begun);
+    return static_cast<bool>(in >> pid >> child) && in.get() == ' ';
+  }));
+  program.prepare(kNow + kSpareReadyMost - 1ms, command, variables);
+  EXPECT_EQ(::kill(pid, 0), 0);
+  program.prepare(kNow + kSpareReadyMost, command, variables);
+  EXPECT_NE(::kill(pid, 0), 0);
+  EXPECT_TRUE(eventually([&] { return ::waitpid(child, nullptr, WNOHANG) == child; }))
+      << "it comes to us";
+  program.prepare(kNow + 2 * kSpareReadyMost, command, variables);
+  EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1) << "there is no other one";
+  EXPECT_FALSE(program.has_spare());
 }
 
 TEST_F(Spare, OneThatNoLongerFitsIsLeft) {

@@ -109,6 +109,52 @@ TEST(FoldVotes, AScriptEndsTheJobWhereAllKnowHow) {
   EXPECT_EQ(fold_votes(terms(), {a, b}).value().outcome(), wire::OUTCOME_DIVERGED);
 }
 
+// ---- Sums are compared ----
+
+wire::CommitVote weighed(std::uint64_t given, std::uint64_t reduced, std::uint32_t guards = 0) {
+  auto one = vote(2, 1);
+  one.mutable_given()->set_elements(given);
+  one.mutable_given()->set_guards(guards);
+  one.mutable_reduced()->set_elements(reduced);
+  one.mutable_reduced()->set_guards(2 * guards);
+  return one;
+}
+
+TEST(FoldVotes, WhatWasReducedIsTheSumOfWhatWasGiven) {
+  const std::uint64_t most = ~std::uint64_t{0};
+  EXPECT_TRUE(fold_votes(terms(), {weighed(most, 4), weighed(5, 4)}).ok());
+  const auto one = fold_votes(terms(), {weighed(7, 12), weighed(5, 13)});
+  ASSERT_FALSE(one.ok());
+  EXPECT_EQ(one.error().code(), Code::kInternal);
+  EXPECT_EQ(one.error().reason(), kWrongSum);
+  EXPECT_NE(one.error().what().find("rank 1 got"), std::string::npos) << one.error().what();
+  const auto alike = fold_votes(terms(), {weighed(7, 13), weighed(5, 13)});
+  ASSERT_FALSE(alike.ok());
+  EXPECT_NE(alike.error().what().find("ranks 0, 1 got"), std::string::npos);
+}
+
+TEST(FoldVotes, WhereASumHasOverflowedItsGuardsAloneAreCompared) {
+  auto a = weighed(7, 1, 1u << 31);
+  auto b = weighed(5, 2, 1u << 31);
+  EXPECT_EQ(fold_votes(terms(), {a, b}).error().reason(), kWrongSum);
+  a.set_overflow(true);
+  EXPECT_EQ(fold_votes(terms(), {a, b}).value().outcome(), wire::OUTCOME_REDO);
+  b.mutable_reduced()->set_guards(1);
+  EXPECT_EQ(fold_votes(terms(), {a, b}).error().reason(), kWrongSum);
+}
+
+TEST(FoldVotes, SumsAreComparedWhereAllHaveWeighedThemAndNoStatesDiffer) {
+  auto a = weighed(7, 1);
+  auto b = weighed(5, 1);
+  b.clear_given();  // of a build before
+  b.clear_reduced();
+  EXPECT_EQ(fold_votes(terms(), {a, b}).value().outcome(), wire::OUTCOME_APPLY);
+  b = weighed(5, 1);
+  a.set_state_digest(1);
+  b.set_state_digest(2);
+  EXPECT_EQ(fold_votes(terms(), {a, b}).value().outcome(), wire::OUTCOME_DIVERGED);
+}
+
 // ---- States are compared ----
 
 wire::CommitVote with_state(std::uint64_t digest) {

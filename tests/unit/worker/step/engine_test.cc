@@ -5,8 +5,10 @@
 #include "worker/protocol/members.h"
 #include "worker/protocol/shares.h"
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -110,6 +112,43 @@ TEST_F(EngineTest, AnOverflowIsRedoneTheSameWayByAll) {
   EXPECT_TRUE(at(0).until_phase(wire::WORKER_FINISHED));
   EXPECT_EQ(at(0).lines("weights=").at(0), expected);
   EXPECT_EQ(at(0).standing().seq(), 9u);
+}
+
+// The reduction returns success and garbage, at one member or alike at all.
+TEST_F(EngineTest, AWrongSumIsNotAppliedAndTheJobGoesOn) {
+  const std::string expected = reference(12);
+  for (const std::vector<int>& at_whom : {std::vector<int>{1}, std::vector<int>{0, 1, 2}}) {
+    workers_.clear();
+    for (int i = 0; i < 3; ++i) {
+      FakeTroubles troubles;
+      if (std::ranges::count(at_whom, i) > 0)
+        troubles.on_reduced = [is_over = false](std::uint64_t step, Buffer reduced) mutable {
+          if (step != 7 || std::exchange(is_over, true)) return;
+          static_cast<std::int32_t*>(reduced.address())[321] += 1 << 20;
+        };
+      workers_.push_back(std::make_unique<TestWorker>(i, secret_.dir(), 12, troubles));
+    }
+    tell({0, 1, 2}, form(1, wire::FORM_START, {0, 1, 2}));
+    for (int i = 0; i < 3; ++i) {
+      const wire::Failure failure = at(i).until_failure();
+      EXPECT_EQ(failure.reason(), "WrongSum");
+      EXPECT_EQ(failure.scope(), wire::FAILURE_SCOPE_ATTEMPT);
+      EXPECT_NE(failure.message().find(at_whom.size() == 1 ? "rank 1 got" : "ranks 0, 1, 2 got"),
+                std::string::npos)
+          << failure.message();
+    }
+    abort({0, 1, 2}, 2);
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_EQ(at(i).standing().seq(), 7u);  // nobody has applied the round
+      EXPECT_FALSE(at(i).standing().reduced());
+      EXPECT_GT(at(i).standing().held_size(), 0);  // and what was computed of it is kept
+    }
+    wire::WorkerCommand command = form(2, wire::FORM_RECOVER, {0, 1, 2});
+    command.mutable_form()->set_base_seq(7);
+    tell({0, 1, 2}, command);
+    EXPECT_TRUE(at(0).until_phase(wire::WORKER_FINISHED));
+    EXPECT_EQ(at(0).lines("weights=").at(0), expected);
+  }
 }
 
 TEST_F(EngineTest, ANonFiniteStepIsTriedAgainOnce) {

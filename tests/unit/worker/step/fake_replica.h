@@ -36,6 +36,7 @@ struct FakeTroubles {
   std::uint64_t ends_at = ~std::uint64_t{0};  // micro-batch 0 of this step says that the job ended
   std::optional<std::uint32_t> loads_attempts = {};  // checkpoints of any step have so many
   bool starts_otherwise = false;  // from other weights than those without troubles
+  std::function<void(std::uint64_t step, Buffer reduced)> on_reduced = nullptr;
   std::function<Status(std::uint64_t step)> on_show = nullptr;
   std::function<Status()> on_snapshot = nullptr;
   std::function<Status()> on_keep_apart = nullptr;
@@ -155,8 +156,10 @@ class FakeReplica : public Replica {
   }
   Buffer accumulators() override { return buffer(sums_); }
   Buffer reduced() override { return buffer(reduced_); }
+  void weigh() override { given_ = checksum_of(sums_); }
   Result<Verdict> judge(std::uint32_t attempt) override {
-    Verdict verdict;
+    if (troubles_.on_reduced) troubles_.on_reduced(step_, reduced());
+    Verdict verdict{.given = given_, .reduced = checksum_of(reduced_)};
     verdict.overflow = step_ == troubles_.overflow_step && attempt == 0;
     if (step_ == troubles_.non_finite_step) ++non_finite_done_;
     if (step_ == troubles_.flip_step) flip();
@@ -186,6 +189,12 @@ class FakeReplica : public Replica {
     (troubles_.flip_ballast ? ballast_[0]
                             : w_[(kFakeSize + ballast_.size()) * part / kStateParts]) ^= 1 << 7;
   }
+  static SumChecksum checksum_of(const std::vector<std::int32_t>& sums) {
+    SumChecksum out;
+    for (std::size_t i = 0; i < sums.size(); ++i)
+      out.elements += (mix64(i) | 1) * static_cast<std::uint64_t>(std::int64_t{sums[i]});
+    return out;
+  }
   static Buffer buffer(std::vector<std::int32_t>& values) {
     return {values.data(), static_cast<std::int64_t>(values.size()), DType::kI32};
   }
@@ -194,6 +203,7 @@ class FakeReplica : public Replica {
   ImmediateStream stream_;
   std::uint64_t step_ = 0;
   std::uint32_t non_finite_done_ = 0;
+  SumChecksum given_;
   std::deque<std::uint32_t> expected_;
   std::vector<std::int32_t> w_, sums_, reduced_, gradient_, ballast_;
 };

@@ -73,8 +73,12 @@ class ModelReplicaTest : public ::testing::Test {
           samples += part.sample_digest;
           ASSERT_TRUE(replica.accumulate().ok());
         }
+        replica.weigh();
         replica.device().copy(replica.stream(), replica.reduced(), replica.accumulators());
-        if (!replica.judge(attempt).value().overflow) break;
+        const Verdict verdict = replica.judge(attempt).value();
+        EXPECT_EQ(verdict.given, verdict.reduced);
+        EXPECT_NE(verdict.given, SumChecksum());
+        if (!verdict.overflow) break;
         ASSERT_TRUE(replica.raise(attempt).ok());
       }
       records.push_back(replica.apply(loss, samples).value());
