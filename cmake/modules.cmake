@@ -9,10 +9,12 @@
 # rubato_under_sanitizers(TEST TIMEOUT seconds)
 #   The time limit of a test, and in sanitizer builds what else it needs: a longer one, and the
 #   suppressions of tests/sanitizers. rubato_test does it by itself.
-# rubato_pytest(NAME FILE [USES programs it runs …] [LABELS …] [TIMEOUT seconds] [LOCK name])
+# rubato_pytest(NAME FILE [USES programs it runs …] [LABELS …] [TIMEOUT seconds] [LOCK name] [UNTIMED])
 #   A Python test with real Kubernetes and PyTorch at hand (scripts/with-tools); label "integration"
 #   unless told otherwise. RUBATO_BUILD names the build folder. One runs at a time, from the beginning on, beside tests
-#   that compute in what it leaves of the cores (RUBATO_NICE); but one with a LOCK of its own runs beside it.
+#   that compute in what it leaves of the cores (RUBATO_NICE); but one with a LOCK of its own runs beside it, and so
+#   does one of those that are UNTIMED: no time that it waits or that passes is part of what they test, they start no
+#   nodes, and their ports and folders are free ones.
 #
 # Half of the time of a small file goes into parsing the standard library. GCC does that once, for
 # libraries and for test programs (which are position-independent executables, and include
@@ -113,11 +115,13 @@ function(rubato_under_sanitizers name)
 endfunction()
 
 function(rubato_pytest name file)
-  cmake_parse_arguments(ARG "" "TIMEOUT;LOCK" "USES;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "UNTIMED" "TIMEOUT;LOCK" "USES;LABELS" ${ARGN})
   if(NOT ARG_LABELS)
     set(ARG_LABELS integration)
   endif()
-  if(NOT ARG_LOCK)
+  if(ARG_UNTIMED)
+    set(ARG_LOCK untimed)
+  elseif(NOT ARG_LOCK)
     set(ARG_LOCK processes)
   endif()
   if(NOT ARG_TIMEOUT)

@@ -53,9 +53,6 @@ FROM ${PROGRAMS} AS rootfs
 FROM ${LIBRARIES} AS libraries
 
 FROM scratch
-ARG CUBLAS=/cuda/
-COPY --from=libraries ${CUBLAS} /usr/lib/x86_64-linux-gnu/
-COPY --from=rootfs /rootfs/ /
 ARG VERSION=0.1.0
 ARG REVISION=unknown
 ARG CREATED=1970-01-01T00:00:00Z
@@ -73,3 +70,7 @@ ENV PATH=/usr/bin \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
 USER 65532:65532
 ENTRYPOINT ["/usr/bin/rubato-agent"]
+# At last: buildah copies all that is there before each instruction.
+ARG CUBLAS=/cuda/
+COPY --from=libraries ${CUBLAS} /usr/lib/x86_64-linux-gnu/
+COPY --from=rootfs /rootfs/ /

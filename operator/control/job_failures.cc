@@ -93,12 +93,24 @@ Status JobPass::check_gang() {
   queued_reason_ = std::string(api::reason::kGangTimeout);
   queued_message_ =
       "its pods did not all start in time: " + (cause.empty() ? view_->reason : cause);
+  avoid_nodes_of_late_pods();
   d_.memory.note_failed_start(job_.meta.uid, job_.meta.generation, d_.policy.get()->gang_start,
                               now());
   d_.memory.hold_back(
       job_.meta.uid,
       {.until = now() + d_.config.requeue_delay, .reason = queued_reason_, .why = queued_message_});
   return release(queued_message_);
+}
+
+// Where none of its pods came it may be for their image, which no node has: none is blamed.
+void JobPass::avoid_nodes_of_late_pods() {
+  const auto came = [&](const std::string& pod) { return is_allocated(pod); };
+  if (std::ranges::none_of(view_->heard_pods, came)) return;
+  for (const auto& [key, allocated] : unstarted()) {
+    const kube::Pod* pod = find(allocated->name);
+    if (pod == nullptr || pod->node_name.empty()) continue;
+    avoid_for_late_pod(key, *allocated, *pod);
+  }
 }
 
 // A pod that is of no use gives its GPUs up: its node is avoided, the scheduler takes it out of the
@@ -164,22 +176,34 @@ void JobPass::give_up_unstarted(const std::map<std::string, const api::Allocated
       again_ = std::min(again_, left);
       continue;
     }
-    const std::string why = why_unstarted(pod);
     if (pod == nullptr) {
-      give_up_unmade(key, fmt::format("pod {} {} after {:g} s", allocated->name, why,
+      give_up_unmade(key, fmt::format("pod {} {} after {:g} s", allocated->name, why_unstarted(pod),
                                       std::chrono::duration<double>(patience).count()));
       continue;
     }
-    give_up(key, {allocated->node, std::string(kPodGivenUp), why, patience},
-            fmt::format("pod {} on node {} {} after {:g} s", allocated->name, allocated->node, why,
-                        std::chrono::duration<double>(patience).count()));
+    avoid_for_late_pod(key, *allocated, *pod);
+    d_.memory.give_up(job_.meta.uid, key);
+    d_.wake_scheduler();
   }
 }
 
+void JobPass::avoid_for_late_pod(const std::string& key, const api::AllocatedPod& allocated,
+                                 const kube::Pod& pod) {
+  const Duration patience = d_.policy.get()->gang_start;
+  const std::string why = why_unstarted(&pod);
+  avoid(key, {allocated.node, std::string(kPodGivenUp), why, patience},
+        fmt::format("pod {} on node {} {} after {:g} s", allocated.name, allocated.node, why,
+                    std::chrono::duration<double>(patience).count()));
+}
+
 void JobPass::give_up(const std::string& key, const UselessPod& useless, const std::string& what) {
-  const WallTime until = avoid_node(avoided_nodes_, useless, wall(), d_.policy.get()->gang_start);
+  avoid(key, useless, what);
   d_.memory.give_up(job_.meta.uid, key);
   d_.wake_scheduler();
+}
+
+void JobPass::avoid(const std::string& key, const UselessPod& useless, const std::string& what) {
+  const WallTime until = avoid_node(avoided_nodes_, useless, wall(), d_.policy.get()->gang_start);
   if (!d_.memory.say_once(job_.meta.uid, key + " given up")) return;
   emit({kube::EventLevel::kWarning,
         useless.reason == kPodGivenUp      ? "PodGivenUp"

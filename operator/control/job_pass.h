@@ -37,11 +37,15 @@ class JobPass {
   bool is_to_leave(const api::AllocatedPod& allocated, const kube::Pod* pod) const;
   Status ensure_credentials();
   Status check_gang();
+  void avoid_nodes_of_late_pods();
+  void avoid_for_late_pod(const std::string& key, const api::AllocatedPod& allocated,
+                          const kube::Pod& pod);
   void give_up_useless();
   void give_up_unstarted(const std::map<std::string, const api::AllocatedPod*>& waiting);
   void give_up_unmade(const std::string& key, const std::string& what);
   std::int64_t made_gpus() const;  // of the allocation
   void give_up(const std::string& key, const UselessPod& useless, const std::string& what);
+  void avoid(const std::string& key, const UselessPod& useless, const std::string& what);
   Status place(const api::AllocatedPod& allocated, const kube::Pod* pod);  // null: not there yet
   Status create_pod(const api::AllocatedPod& pod);
   bool is_refused_for_good(const Error& error) const;

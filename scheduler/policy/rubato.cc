@@ -46,7 +46,8 @@ Descriptor RubatoPolicy::describe() {
           "is no room otherwise and what they lose by it is less. Running jobs give back, grow, "
           "and stop to start on another GPU type, where the change is worth its cost. Work left is "
           "known from stop.steps and the measured throughput, and guessed from what a job has had "
-          "before there is one. Each plan can be given a certificate: how far it is, at most, from "
+          "before there is one; who has just started stays until it was measured, for a minute at "
+          "most. Each plan can be given a certificate: how far it is, at most, from "
           "the best one.",
       .choose =
           "The default: where jobs are elastic, or GPU types differ, and their mean completion "

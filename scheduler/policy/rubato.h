@@ -34,6 +34,9 @@
 // the same guess who has yet to start goes first, by age; then who started last, as of the others
 // most of their like are done by now.
 //
+// A job that has just started, and of which nothing was measured yet, counts as nearly done for
+// kFirstLookMs at most: to stop it would lose its start for what nobody knows.
+//
 // What the jobs of a queue with a limit have first is the best that fits into it: a knapsack.
 //
 // GPUs are counted by type: which nodes have room is the session's business, but a size or type

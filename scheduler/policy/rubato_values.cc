@@ -15,6 +15,7 @@ namespace {
 
 constexpr double kLeastMs = 1000;  // of work left
 constexpr double kFirstGuess = 600'000;
+constexpr double kFirstLookMs = 60'000;  // from when it trains until it was measured, at most
 constexpr double kGuessFactor = 8;
 constexpr Gpus kExplore = 4;
 constexpr Gpus kBeyondTable = 2;
@@ -42,6 +43,13 @@ double guess_work_ms(const Job& job) {
   double guess = kFirstGuess;
   while (guess < had) guess *= kGuessFactor;
   return guess;
+}
+
+// To stop it now would lose its start for nothing that is known.
+bool is_about_to_be_measured(const Job& job, TimeMs now_ms, double start_ms) {
+  return effective_gpus(job) > 0 && !job.remaining_ms && job.measured.empty() &&
+         job.goodput.empty() && job.allocated_ms >= 0 &&
+         static_cast<double>(now_ms - job.allocated_ms) < start_ms + kFirstLookMs;
 }
 
 std::vector<Gpus> sizes_of(const Job& job, Gpus held, Gpus each) {
@@ -145,6 +153,8 @@ RubatoPolicy::Claim RubatoPolicy::claim_of(const Problem& problem, const Cluster
   claim.stall_ms = ms(job.stall_ms, cluster.stall_ms);
   claim.start_ms = ms(job.start_ms, cluster.start_ms);
   claim.join_ms = ms(job.join_ms, claim.start_ms);
+  if (is_about_to_be_measured(job, problem.state().now_ms, claim.start_ms))
+    claim.left_ms = kLeastMs;
   claim.starves = job.attained_gpu_ms == 0 && claim.held == 0 &&
                   static_cast<double>(problem.state().now_ms) - job.queued_at * 1000 > max_wait_ms_;
   return claim;

@@ -5,7 +5,7 @@ import re
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = ("README.md", "docs/install.md", "docs/pytorch.md", "docs/runbook.md")
-PROGRAMS = ("make", "docker", "kubectl", "helm", "export", "pip", "python", "sed", "rubatoctl",
+PROGRAMS = ("make", "docker", "kubectl", "helm", "export", "pip", "python", "sed", "cp", "scripts/setup", "rubatoctl",
             "build/release/bin/rubatoctl")
 FENCE = r"^```(?P<language>\w*)\n(?P<block>.*?)^```$"
 

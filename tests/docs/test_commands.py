@@ -38,6 +38,28 @@ ELSEWHERE = {
         "e2e_pytorch_test and images_test, of what it adds",
     "pip install build/wheel/rubato-*.whl": "pytorch_package_test",
     "python examples/pytorch/kjv.py kjv.txt 100 states": "pytorch_package_test, fewer steps",
+    # With a GPU, or folders from Hugging Face, of which this machine has none.
+    "scripts/setup cuda && make release": "make release, and .ci/run where the compiler of CUDA is",
+    "export LD_LIBRARY_PATH=$(scripts/build-cuda --print)/lib": "images_test, of the libraries that lie there",
+    "build/release/bin/rubatoctl local up --gpus auto": "gpus_test, with made-up GPUs",
+    "build/release/bin/rubatoctl local data --tokenizer gpt2 --claim gpt2-data --file train.tokens text.txt":
+        "rubatoctl_commands_test, with a made-up tokenizer",
+    "build/release/bin/rubatoctl local data --tokenizer llama --claim llama-data --file train.tokens text.txt":
+        "rubatoctl_commands_test, with a made-up tokenizer",
+    "cp -r llama ~/.local/state/rubato/local/claims/default/llama-data":
+        "worker_alone_llama, of workers that start from such a folder",
+    "kubectl apply -f examples/gpt2-124m.yaml": "bad_manifests_test",
+    "kubectl apply -f examples/llama-finetune.yaml": "bad_manifests_test",
+    "build/release/bin/rubatoctl tokenize --tokenizer gpt2 --out train.tokens text.txt":
+        "tokenizers_oracle, with a tokenizer of that kind",
+    "build/release/bin/rubatoctl export --out my-gpt2 --dtype bf16"
+    " --checkpoint ~/.local/state/rubato/local/claims/default/gpt2-data/checkpoints":
+        "worker_oracle, of another checkpoint",
+    "build/release/bin/rubatoctl export --checkpoint checkpoints --out my-gpt2 --dtype bf16":
+        "worker_oracle, of another checkpoint",
+    "kubectl wait --for=condition=Ready pod/fill-gpt2-data": "nobody: its image is Debian's, from a registry",
+    "kubectl cp train.tokens fill-gpt2-data:/claim/train.tokens": "nobody: it needs that pod",
+    "kubectl cp fill-gpt2-data:/claim/checkpoints checkpoints": "nobody: it needs that pod",
     # They wait for pods of the operator, which need a kubelet.
     "kubectl -n rubato-system rollout status deployment/rubato-operator": "e2e_chart_test",
     "kubectl -n rubato-system get lease rubato-operator": "e2e_chart_test",
@@ -202,8 +224,8 @@ def install_commands():
 
 
 def readme_on_a_cluster():
-    block = next(block for block in blocks("README.md") if "make images" in block)
-    return [command for command, _ in commands(block) if command not in ELSEWHERE]
+    on_a_cluster = [block for block in blocks("README.md") if "make images" in block or "fill.yaml" in block]
+    return [command for block in on_a_cluster for command, _ in commands(block) if command not in ELSEWHERE]
 
 
 @pytest.fixture(scope="module")
@@ -261,8 +283,24 @@ def test_the_pod_of_the_example_fills_the_claim_of_its_job(shell, tmp_path):
     admitted(shell, tmp_path, claim, pod)
 
 
-def of_example(kind):
-    manifests = yaml.safe_load_all((ROOT / "examples" / f"{JOB}.yaml").read_text())
+@pytest.mark.parametrize("name", ("gpt2-124m", "llama-finetune"))
+def test_what_is_copied_into_a_claim_is_where_its_job_reads(shell, tmp_path, name):
+    [claim], [job] = of_example("PersistentVolumeClaim", name), of_example("TrainingJob", name)
+    called, spec = claim["metadata"]["name"], job["spec"]["template"]["spec"]
+    assert f"--claim {called} --file train.tokens" in (ROOT / "README.md").read_text()
+    training = job["spec"]["training"]
+    assert training["data"]["path"] == "/data/train.tokens"
+    assert training["model"].get("initFrom") in (None, "/data/llama")
+    assert training["checkpoint"]["path"] == "/data/checkpoints"
+    [volume], [mount] = spec["volumes"], spec["containers"][0]["volumeMounts"]
+    assert volume["persistentVolumeClaim"] == {"claimName": called} and mount["mountPath"] == "/data"
+    fill = yaml.safe_load((ROOT / "examples" / "fill.yaml").read_text().replace("CLAIM", called))
+    assert fill["spec"]["volumes"][0]["persistentVolumeClaim"] == {"claimName": called}
+    admitted(shell, tmp_path, claim, fill)
+
+
+def of_example(kind, name=JOB):
+    manifests = yaml.safe_load_all((ROOT / "examples" / f"{name}.yaml").read_text())
     return [manifest for manifest in manifests if manifest["kind"] == kind]
 
 

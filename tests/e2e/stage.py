@@ -26,6 +26,7 @@ from watching import SlotRule, Watch, conditions_of
 IMAGE = "localhost/rubato-worker:dev"  # what ships
 TESTING_IMAGE = "localhost/rubato-testing:dev"  # the same with worker/testing: it keeps a ledger
 COMMIT_POLL_S = 0.004
+LATE_S = 0.05  # a thread that sleeps and wakes so much later had no processor
 CHANGE_S = 180
 ACTS_WITHIN_S = 6.0  # of a leader that woke up: twice the silence after which it calls an agent lost
 LOSS_EVENTS = {"AgentLost", "LinkFailed", "NodeLost", "PodDeleted", "PodGivenUp", "StepFailed", "StepStalled",
@@ -297,6 +298,7 @@ class CommitClock:
     def __init__(self, job: Job, folder: pathlib.Path | None = None) -> None:
         self.path = (folder or job.checkpoints) / "steps.bin"
         self.seen = [(time.monotonic(), job.steps_done())]
+        self.late: list[tuple[float, float]] = []  # when the thread woke late, and by how much
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -309,10 +311,15 @@ class CommitClock:
         self._thread.join(5)
 
     def _run(self) -> None:
+        slept = time.monotonic()
         while not self._ending.wait(COMMIT_POLL_S):
+            woke = time.monotonic()
+            if (late := woke - slept - COMMIT_POLL_S) > LATE_S:
+                self.late.append((woke, late))
             steps = os.stat(self.path).st_size // 32 if self.path.exists() else 0
             if steps != self.seen[-1][1]:
                 self.seen.append((time.monotonic(), steps))
+            slept = time.monotonic()
 
     def gaps(self, since: float) -> Iterator[tuple[float, float]]:
         """(length, end) of each pause between commits that ended after `since`."""
@@ -326,6 +333,13 @@ class CommitClock:
         if not gaps:
             raise ClusterError("no step was committed")
         return max(gaps)[1] - since
+
+    def silence_after(self, since: float) -> float:
+        """recovered_after(), less what the machine took: the time by which this thread woke late, and a step as slow as
+        the slowest before, for what is in hand is computed again."""
+        recovered = self.recovered_after(since)
+        stolen = sum(late for woke, late in self.late if since < woke <= since + recovered)
+        return recovered - stolen - max((length for length, end in self.gaps(0) if end <= since), default=0.0)
 
     def usual_step(self, since: float, until: float) -> float:
         within = sorted(length for length, end in self.gaps(since) if end < until)

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import signal
+import statistics
 import time
 
 import pytest
@@ -26,7 +27,8 @@ LONG_CPU = "120m"  # of a worker: a step takes a tenth of a second, and the kube
 NODES = 3
 CHANGE_S = 180
 KUBELET_S = 240  # one whose API server was away for long asks again after up to a minute
-SILENCE_LIMIT_S = 120.0  # the goal is 4, on a machine of one's own; the figure is printed
+SILENCE_LIMIT_S = 120.0  # for one of them to be over, whoever else uses the machine
+SILENCE_GOAL_S = 4.0  # from when a member falls silent to the next step, the machine's own pauses left out
 ABSENT_IMAGE = "localhost/rubato-worker:absent"
 GANG_S = 30  # a start of real pods takes five seconds on idle cores, and three times that on others
 AWAY_S = 60.0  # how long the API server or the operators stay away
@@ -63,6 +65,12 @@ def long(stage, reference):
     job.wait_step(5)
     figure("apply-to-fifth-step", time.monotonic() - began)
     return job
+
+
+@pytest.fixture(scope="module")
+def silences():
+    """How long each member that fell silent without a word kept the others from their next step."""
+    return {}
 
 
 @pytest.fixture
@@ -191,7 +199,7 @@ def zombie_ends(job, stage, pod, holder):
              or (stage.holder() != holder and pod in job.members()), CHANGE_S, f"the zombie's pod {pod} to go, or to join")
 
 
-def test_cable_cut(quiet, stage):
+def test_cable_cut(quiet, stage, silences):
     victim = quiet.member_away_from(stage.node_of_leader())
     node, before, holder = stage.node_of(victim), quiet.identities(), stage.holder()
     with CommitClock(quiet) as clock:
@@ -201,6 +209,7 @@ def test_cable_cut(quiet, stage):
         wait_for(lambda: victim not in quiet.members(), SILENCE_LIMIT_S, f"{victim} to leave")
         trains_on(quiet)
     figure("cable-cut-to-next-step", clock.recovered_after(began), f"(usual step {clock.usual_step(0, began):.2f} s)")
+    silences["cable cut"] = clock.silence_after(began)
     survived(before, quiet, {victim})
     quiet.wait_node_lost(CHANGE_S)
     stage.cluster.restore(node)
@@ -209,7 +218,7 @@ def test_cable_cut(quiet, stage):
     survived(before, quiet, {victim})
 
 
-def test_power_cut(quiet, stage):
+def test_power_cut(quiet, stage, silences):
     victim = quiet.member_away_from(stage.node_of_leader())
     node, before = stage.node_of(victim), quiet.identities()
     with CommitClock(quiet) as clock:
@@ -219,6 +228,7 @@ def test_power_cut(quiet, stage):
         wait_for(lambda: victim not in quiet.members(), SILENCE_LIMIT_S, f"{victim} to leave")
         trains_on(quiet)
     figure("power-cut-to-next-step", clock.recovered_after(began))
+    silences["power cut"] = clock.silence_after(began)
     survived(before, quiet, {victim})
     assert ("default", victim) in stage.pods.latest  # its slot is not free: nobody has confirmed its end
     stage.cluster.remove_node(node)  # with its disk; the data of the job are not there
@@ -290,19 +300,29 @@ def test_decides_after_all_that(quiet, stage):
     survived(before, quiet, {victim})
 
 
-def test_frozen_node(quiet, stage):
+def test_frozen_node(quiet, stage, silences):
     victim = quiet.member_away_from(stage.node_of_leader())
     node, before, holder = stage.node_of(victim), quiet.identities(), stage.holder()
     with CommitClock(quiet) as clock:
+        trains_on(quiet)
         began = time.monotonic()
         stage.cluster.freeze(node)
         wait_for(lambda: victim not in quiet.members(), SILENCE_LIMIT_S, f"{victim} to leave")
         trains_on(quiet)
     figure("node-frozen-to-next-step", clock.recovered_after(began))
+    silences["frozen node"] = clock.silence_after(began)
     stage.cluster.thaw(node)
     zombie_ends(quiet, stage, victim, holder)
     quiet.wait_members(NODES, CHANGE_S)
     survived(before, quiet, {victim})
+
+
+def test_silence_is_short(silences, stage):
+    """One of the three may meet a bad moment of the machine; what Rubato itself waits for is in all of them."""
+    if len(silences) < 3 or stage.faults:
+        pytest.skip("a part of the story, or with an API server that has a bad day")
+    print(f"silent for {silences}")
+    assert statistics.median(silences.values()) <= SILENCE_GOAL_S, silences
 
 
 def test_drain(quiet, stage):

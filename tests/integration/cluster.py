@@ -21,7 +21,7 @@ import time
 
 import processes
 from control_plane import ControlPlaneError, Process, free_port, wait_until
-from watching import SlotRule, Watch
+from watching import SlotRule, Watch, conditions_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESOURCE = "rubato.dev/slot"
@@ -161,6 +161,8 @@ class Cluster:
                 "--min-gain", "-1",  # nodes share two cores: a slot more may bring nothing here
                 *self.operator_flags],
                 self.folder / f"{name}.log")
+        self.leases = self._watch("/apis/coordination.k8s.io/v1/namespaces/rubato-system/leases")
+        self.node_objects = self._watch("/api/v1/nodes")
         self.pods = self._watch("/api/v1/pods", self.slot_rule)
         self.trainings = self._watch("/apis/rubato.dev/v1alpha1/trainingjobs")
         wait_until(self.leader, READY_LIMIT_S, "an operator that leads")
@@ -237,11 +239,7 @@ class Cluster:
         return [self.add_node(slots) for _ in range(count)]
 
     def _is_ready(self, name):
-        found = self.plane.kubectl("get", "node", name, "-o", "json", check=False)
-        if found.returncode != 0:
-            return False
-        conditions = json.loads(found.stdout).get("status", {}).get("conditions") or []
-        return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+        return conditions_of(self.node_objects.get(name, "")).get("Ready", {}).get("status") == "True"
 
     @staticmethod
     def _check_node(node):
@@ -277,20 +275,16 @@ class Cluster:
 
     # ---- operators ----
 
-    def _lease(self):
-        found = self.plane.kubectl("-n", "rubato-system", "get", "lease", "rubato-operator", "-o", "json",
-                                   check=False)
-        return json.loads(found.stdout)["spec"] if found.returncode == 0 else {}
-
     def leader(self):
         """The name of the operator that leads; None while nobody does."""
-        holder = self._lease().get("holderIdentity") or ""
+        lease = self.leases.get("rubato-operator", "rubato-system")
+        holder = lease and lease["spec"].get("holderIdentity") or ""
         name = holder.rsplit("_", 1)[0]
         return name if name in self.operators and self.operators[name].is_running() else None
 
     def term(self):
         """Rises with each new leader, also where an operator follows itself."""
-        return self._lease().get("leaseTransitions")
+        return self.plane.get("-n", "rubato-system", "lease/rubato-operator")["spec"].get("leaseTransitions")
 
     # ---- jobs ----
 

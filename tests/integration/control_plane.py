@@ -322,7 +322,7 @@ class ControlPlane:
 
     def _stop_processes(self):
         for name in reversed(list(self.processes)):  # clients first
-            self.processes[name].stop()
+            self.processes[name].kill()  # told to end, the API server waits for its watches
         self.processes.clear()
 
 

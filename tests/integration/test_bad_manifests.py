@@ -128,8 +128,7 @@ def test_refused_with_these_words(server, case):
 def test_the_example_is_accepted_and_shows_its_columns(server):
     plane = server.plane
     plane.kubectl("apply", "-f", ROOT / "examples/gpt-kjv.yaml")
-    plane.kubectl("apply", "-f", ROOT / "examples/llama-finetune.yaml")  # the command of docs/models.md
-    for example in ("torchrun", "pytorch-kjv"):
+    for example in ("gpt2-124m", "llama-finetune", "torchrun", "pytorch-kjv"):
         plane.kubectl("apply", "-f", ROOT / f"examples/{example}.yaml")
     lines = plane.kubectl("get", "tj", "gpt-kjv", "-o", "wide").stdout.splitlines()
     assert lines[0].split() == ["NAME", "STATE", "GPUS", "TYPE", "PROGRESS", "LOSS", "TOKENS/S",

@@ -19,7 +19,7 @@ from control_plane import wait_until
 from jobs import Job
 from watching import conditions_of
 
-REFERENCE_STEPS = 2000  # as many as a story usually takes, at some 15 ms each; a part takes fewer
+REFERENCE_STEPS = 1200  # as many as the longest of the stories takes; most take a few hundred
 STEPS = 100000  # more than one ever takes: things must have time to happen
 # DESIGN: what `kubectl get tj` shows, and what -o wide adds.
 COLUMNS = ["NAME", "STATE", "GPUS", "TYPE", "PROGRESS", "LOSS", "TOKENS/S", "GOODPUT", "RESCALES", "AGE"]

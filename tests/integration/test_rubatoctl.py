@@ -25,6 +25,9 @@ STEPS = 120
 FINISH_S = 300
 CHANGE_S = 120
 COMMAND_S = 180
+TOKENIZER = {"model": {"type": "BPE", "vocab": {"t": 0, "h": 1, "th": 2, "</s>": 3}, "merges": ["t h"]},
+             "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False},
+             "added_tokens": [{"id": 3, "content": "</s>"}]}  # other letters become nothing
 
 
 def run_to_end(words, input, limit_s, environment):
@@ -151,6 +154,13 @@ def test_a_text_of_ones_own_is_one_command_away(world, tmp_path):
     assert "0.1 MB of text in claim default/mine: a job that mounts it at /data reads /data/mine.tokens" in \
         world.ctl(*words).stdout
     assert (data / "mine" / "mine.tokens").stat().st_size > 50000
+    tokenizer = tmp_path / "tokenizer.json"
+    tokenizer.write_text("[]")
+    refused = world.refused(*words, "--tokenizer", tmp_path)
+    assert "tokenizer.json" in refused and (data / "mine" / "mine.tokens").stat().st_size > 50000
+    tokenizer.write_text(json.dumps(TOKENIZER))
+    world.ctl(*words, "--tokenizer", tmp_path)
+    assert (data / "mine" / "mine.tokens").stat().st_size < 50000
     assert "No such file" in world.refused("local", "data", tmp_path / "none", "--state", world.state)
 
 

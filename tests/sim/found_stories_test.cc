@@ -59,7 +59,9 @@ TEST(FoundStories, AGpuIsNotPromisedTwiceByALeaderWhoseJobsAreOld) {
 }
 
 // Leaders fence a worker for generations that they cannot write any more; the last one forms a
-// lower generation without it, and what it is told in that one it refuses.
+// lower generation without it, and what it is told in that one it refuses. It has the n-th write of
+// an operator as that was then; JobMachineChange.AllRiseToAGenerationThatANewcomerDoesNotRefuse
+// comes there for certain.
 TEST(FoundStories, AWorkerThatIsFencedHigherThanTheRecordJoins) {
   Scenario scenario;
   scenario.seed = 903070;

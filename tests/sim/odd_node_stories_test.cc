@@ -85,5 +85,21 @@ TEST(OddNodeStories, AJobDoesNotWaitOnANodeWhoseBuildHasNoCommonVersion) {
   }
 }
 
+// Wherever a gang is put first: where one of its pods comes and another does not, that is for the
+// node, and the next try is on the others.
+TEST(OddNodeStories, AGangDoesNotWaitOnANodeThatStartsNothing) {
+  for (const std::uint64_t idle : {0u, 1u, 2u}) {
+    Scenario scenario;
+    scenario.nodes = {{"n0", "fast", 1}, {"n1", "fast", 1}, {"n2", "fast", 1}};
+    scenario.queues = {{"default", 0}};
+    scenario.jobs = {training("gang", 2, 2)};
+    WholeCluster cluster(scenario, {.listening = true});
+    cluster.start();
+    cluster.inject({FaultKind::kNodeIdle, 0s, 1h, idle, 0});
+    EXPECT_TRUE(cluster.run_until([&] { return members_of(cluster, "gang") == 2; }, 4 * kGang))
+        << "n" << idle;
+  }
+}
+
 }  // namespace
 }  // namespace rubato::sim

@@ -208,7 +208,7 @@ class Program {
                   "--temperature T (all of rubato-generate's options)");
     other_program("export", "rubato-export",
                   "A checkpoint as a Hugging Face folder: --checkpoint DIR --out DIR "
-                  "[--shard-bytes N]");
+                  "[--dtype bf16] [--shard-bytes N]");
     other_program("plan-step", "rubato-plan-step",
                   "What a training step takes on a GPU, predicted: --model PRESET --micro-batch N "
                   "--gpu " +
@@ -401,6 +401,8 @@ class Program {
     data->add_option("texts", texts_, "text files, in order");
     data->add_option("--claim", place_.claim, "that the job mounts")->capture_default_str();
     data->add_option("--file", place_.file, "in it")->capture_default_str();
+    data->add_option("-t,--tokenizer", place_.tokenizer,
+                     "the model's tokenizer.json, or a folder that has one; without it bytes");
     add_state(*data);
     auto* status = command(*local, "status", "What of it runs",
                            [this] { return local_status(executor_, state_); });

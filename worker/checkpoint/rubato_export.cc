@@ -1,6 +1,6 @@
 // rubato-export: a Hugging Face folder of a checkpoint, in files of a bounded size.
-//   rubato-export --checkpoint /ckpt/gpt-kjv --out /models/mine --shard-bytes 5000000000
-// A checkpoint is such a folder already, but for the bound, and with more beside it.
+//   rubato-export --checkpoint /ckpt/gpt-kjv --out /models/mine --dtype bf16
+// A checkpoint is such a folder already, but for the bound, in f32, and with more beside it.
 #include "common/standard_output.h"
 #include "common/version.h"
 #include "common/words.h"
@@ -22,7 +22,7 @@ constexpr std::uint64_t kShardBytesMost = std::uint64_t{1} << 50;
 struct Request {
   std::string checkpoint;
   std::string out;
-  std::uint64_t shard_bytes = 5'000'000'000;
+  WeightFormat format{.shard_bytes = 5'000'000'000};
 };
 
 Status run(const Request& request) {
@@ -40,9 +40,9 @@ Status run(const Request& request) {
     return Error(Code::kAlreadyExists, request.out + " is not empty, it has " +
                                            excerpt(there.front()) + ": name another folder");
   // Somebody may want to look at such weights; no server can use them.
-  if (const std::string broken = not_finite(table, flat); !broken.empty())
+  if (const std::string broken = not_finite(table, flat, request.format.dtype); !broken.empty())
     std::cerr << "rubato-export: warning: " << from << ": " << broken << "\n";
-  TRY_OK(write_weights(files, request.out, config, table, flat, request.shard_bytes));
+  TRY_OK(write_weights(files, request.out, config, table, flat, request.format));
   std::cerr << request.out << ": " << table.parameter_count() << " parameters of " << from << "\n";
   return ok();
 }
@@ -57,8 +57,12 @@ int run_command(int argc, char** argv) {
       ->required();
   app.add_option("-o,--out", request.out, "the folder to write; made if it is not there")
       ->required();
-  app.add_option("--shard-bytes", request.shard_bytes, "of tensors in one file, at most")
+  app.add_option("--shard-bytes", request.format.shard_bytes, "of tensors in one file, at most")
       ->check(CLI::Range(std::uint64_t{1}, kShardBytesMost));
+  app.add_option("--dtype", request.format.dtype,
+                 "of the weights: f32 (the default, as they were trained), or half as long and "
+                 "rounded: bf16, f16")
+      ->transform(CLI::IsMember({"F32", "BF16", "F16"}, CLI::ignore_case));
   CLI11_PARSE(app, argc, argv);
   const Status done = run(request);
   if (done.ok()) return 0;

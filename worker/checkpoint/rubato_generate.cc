@@ -62,7 +62,7 @@ Status run(Request request) {
     TRY_OK(opened.check(table));
   }
   const auto stream = device->make_stream();
-  TRY(auto model, make_model(config, 1, *device));
+  TRY(auto model, make_forward_model(config, *device));
   TRY(Arena arena, device->allocate(Arena::bytes_for(DType::kF32, model->table().flat_count())));
   const Buffer parameters = arena.take(DType::kF32, model->table().flat_count());
   TRY_OK(load_parameters(files, weights, config, *device, *stream, model->table(), parameters));

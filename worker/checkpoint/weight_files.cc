@@ -62,6 +62,16 @@ Result<bool> is_in_folder(FileSystem& files, const std::string& folder, const ch
   return about.ok();
 }
 
+// Of a folder without weights that are read.
+std::string way_out(FileSystem& files, const std::string& folder) {
+  for (const char* pickled : {"pytorch_model.bin", "pytorch_model.bin.index.json"})
+    if (files.stat(folder + "/" + pickled).ok())
+      return std::string(", but ") + pickled +
+             ": load it with transformers, and save it with save_pretrained(folder, "
+             "safe_serialization=True)";
+  return " (save_pretrained() of transformers writes one)";
+}
+
 std::string_view without_root(std::string_view name) {
   for (const std::string_view root : kRoots)
     if (name.starts_with(root)) return name.substr(root.size());
@@ -108,7 +118,7 @@ Result<WeightFiles> WeightFiles::open(FileSystem& files, const std::string& path
   TRY(const bool has_index, is_in_folder(files, path, kIndexName));
   if (has_single == has_index)
     return unlike(path, "weights", std::string(kSingleName) + " or " + kIndexName,
-                  has_single ? "both" : "neither (save_pretrained() of transformers writes one)");
+                  has_single ? "both" : "neither" + way_out(files, path));
   TRY_OK(has_single ? weights.add_file(files, path + "/" + kSingleName)
                     : weights.open_shards(files));
   return weights;
@@ -262,21 +272,43 @@ Status WeightFiles::check_rest(const ParameterTable& table, const std::vector<fl
 namespace {
 
 struct Shard {
-  std::vector<TensorView> tensors;
+  std::vector<const Parameter*> tensors;
   std::uint64_t bytes = 0;
 };
 
-std::vector<Shard> shards_of(const ParameterTable& table, std::span<const float> flat,
-                             std::uint64_t most) {
+std::vector<Shard> shards_of(const ParameterTable& table, const WeightFormat& format) {
   std::vector<Shard> shards(1);
   for (const Parameter& entry : table.entries()) {
-    const std::uint64_t size = static_cast<std::uint64_t>(entry.count) * sizeof(float);
-    if (!shards.back().tensors.empty() && shards.back().bytes + size > most) shards.emplace_back();
-    shards.back().tensors.push_back({entry.name, "F32", entry.shape,
-                                     flat.data() + static_cast<std::size_t>(entry.offset), size});
+    const std::uint64_t size =
+        static_cast<std::uint64_t>(entry.count) * width_of_floats(format.dtype);
+    if (!shards.back().tensors.empty() && shards.back().bytes + size > format.shard_bytes)
+      shards.emplace_back();
+    shards.back().tensors.push_back(&entry);
     shards.back().bytes += size;
   }
   return shards;
+}
+
+Status write_shard(FileSystem& files, const std::string& path, const Shard& shard,
+                   std::span<const float> flat, const std::string& dtype) {
+  const std::size_t width = width_of_floats(dtype);
+  std::vector<std::byte> short_bytes(width == sizeof(float) ? 0 : shard.bytes);
+  std::vector<TensorView> views;
+  std::size_t at = 0;
+  for (const Parameter* tensor : shard.tensors) {
+    const auto from = flat.subspan(static_cast<std::size_t>(tensor->offset),
+                                   static_cast<std::size_t>(tensor->count));
+    const std::size_t size = from.size() * width;
+    const void* bytes = from.data();
+    if (!short_bytes.empty()) {
+      narrow(dtype, from, std::span(short_bytes).subspan(at, size));
+      bytes = short_bytes.data() + at;
+    }
+    views.push_back({tensor->name, dtype, tensor->shape, bytes, size});
+    at += size;
+  }
+  const auto written = write_safetensors(files, path, views, {{"format", "pt"}});
+  return written.ok() ? ok() : Status(written.error());
 }
 
 std::string shard_name(std::size_t index, std::size_t of) {
@@ -287,35 +319,40 @@ std::string shard_name(std::size_t index, std::size_t of) {
   return of == 1 ? kSingleName : "model-" + five(index + 1) + "-of-" + five(of) + ".safetensors";
 }
 
+std::string name_in_torch(std::string_view dtype) {
+  if (dtype == "F32") return "float32";
+  return dtype == "F16" ? "float16" : "bfloat16";
+}
+
 Status write_json(FileSystem& files, const std::string& path, const json::Value& value) {
   return replace_file(files, path, json::dump(value, 2) + "\n");
 }
 
 }  // namespace
 
-std::string not_finite(const ParameterTable& table, std::span<const float> flat) {
-  const auto is_broken = [](float weight) { return !std::isfinite(weight); };
+std::string not_finite(const ParameterTable& table, std::span<const float> flat,
+                       std::string_view dtype) {
+  const float bound = infinite_from(dtype);
+  const auto is_broken = [&](float weight) { return !(std::abs(weight) < bound); };
   const auto first = std::ranges::find_if(flat, is_broken);
   if (first == flat.end()) return "";
   const auto after =
       std::ranges::upper_bound(table.entries(), first - flat.begin(), {}, &Parameter::offset);
   return counted(std::ranges::count_if(flat, is_broken), "parameter", "is", "are") +
-         " not finite, the first in tensor " + std::prev(after)->name;
+         " not finite in " + std::string(dtype) + ", the first in tensor " + std::prev(after)->name;
 }
 
 Status write_weights(FileSystem& files, const std::string& directory, const ModelConfig& config,
                      const ParameterTable& table, std::span<const float> flat,
-                     std::uint64_t shard_bytes) {
+                     const WeightFormat& format) {
   CHECK_EQ(static_cast<std::int64_t>(flat.size()), table.flat_count());
-  const std::vector<Shard> shards = shards_of(table, flat, shard_bytes);
+  const std::vector<Shard> shards = shards_of(table, format);
   json::Value map = json::Value::object();
   std::uint64_t total = 0;
   for (std::size_t i = 0; i < shards.size(); ++i) {
     const std::string name = shard_name(i, shards.size());
-    const auto written =
-        write_safetensors(files, directory + "/" + name, shards[i].tensors, {{"format", "pt"}});
-    if (!written.ok()) return written.error();
-    for (const TensorView& tensor : shards[i].tensors) map.set(tensor.name, name);
+    TRY_OK(write_shard(files, directory + "/" + name, shards[i], flat, format.dtype));
+    for (const Parameter* tensor : shards[i].tensors) map.set(tensor->name, name);
     total += shards[i].bytes;
   }
   if (shards.size() > 1)
@@ -324,7 +361,10 @@ Status write_weights(FileSystem& files, const std::string& directory, const Mode
                    json::Value::object({{"metadata", json::Value::object({{"total_size", total}})},
                                         {"weight_map", map}})));
   TRY_OK(files.sync_directory(directory));
-  TRY_OK(write_json(files, directory + "/" + kConfigName, to_huggingface_config(config)));
+  json::Value about = to_huggingface_config(config);
+  for (const char* member : {"dtype", "torch_dtype"})
+    about.set(member, name_in_torch(format.dtype));
+  TRY_OK(write_json(files, directory + "/" + kConfigName, about));
   return files.sync_directory(directory);
 }
 

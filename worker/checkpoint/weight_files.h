@@ -1,6 +1,6 @@
 // The weights of a model as Hugging Face keeps them: config.json beside model.safetensors, or
 // beside shards and model.safetensors.index.json. Names and shapes are those of the parameter
-// table. Read are F32, BF16 and F16 (the latter two widened exactly); written is F32.
+// table. F32, BF16 and F16 are read (the latter two widened exactly), and written.
 //
 // What does not fit is refused with the file, the tensor or member, what was expected and what was
 // found. Nothing is taken from a folder that has one tensor too few, too many, or twice, or no
@@ -69,15 +69,21 @@ class WeightFiles {
 // index, or a file that is not beside it.
 Result<std::map<std::string, std::string>> parse_weight_index(std::string_view text);
 
-// "3 parameters are not finite, the first in tensor lm_head.weight"; empty: all are finite.
-std::string not_finite(const ParameterTable& table, std::span<const float> flat);
+// "3 parameters are not finite in F16, the first in tensor lm_head.weight": those that are not in
+// f32, and those that `dtype` ("F32", "BF16", "F16") has no finite number for. Empty: all are.
+std::string not_finite(const ParameterTable& table, std::span<const float> flat,
+                       std::string_view dtype);
 
-// Writes the table's tensors and config.json into `directory`, which must exist; files of at most
-// `shard_bytes` of tensors each (a larger tensor has one of its own), and an index where there are
-// more than one. config.json comes last and at once: a directory that has it is whole. Durable but
-// for the directory's own name.
+struct WeightFormat {
+  std::uint64_t shard_bytes;  // of tensors in a file, at most; a larger tensor has one of its own
+  std::string dtype = "F32";  // or "BF16" or "F16": rounded to the nearest
+};
+
+// Writes the table's tensors and config.json into `directory`, which must exist, and an index where
+// there are several files. config.json comes last and at once: a directory that has it is whole.
+// Durable but for the directory's own name. Memory of one file's tensors where they are rounded.
 Status write_weights(FileSystem& files, const std::string& directory, const ModelConfig& config,
                      const ParameterTable& table, std::span<const float> flat,
-                     std::uint64_t shard_bytes);
+                     const WeightFormat& format);
 
 }  // namespace rubato::worker

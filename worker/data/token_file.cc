@@ -51,10 +51,48 @@ std::uint64_t above(std::span<const std::byte> bytes, int width) {
   return highest + 1;
 }
 
+bool is_llmc(std::int32_t magic) { return magic == kLlmcGpt2 || magic == kLlmcLlama3; }
+
+// Whether open() would read it as tokens, whole or damaged.
+Result<bool> is_token_file(FileSystem& files, const std::string& path) {
+  const std::string index = megatron_index_of(path);
+  if (!index.empty() && files.stat(index).ok()) return true;
+  TRY(const auto file, files.open(path, OpenMode::kRead));
+  char magic[sizeof kMagic] = {};
+  TRY_OK(file->read_at(0, std::as_writable_bytes(std::span(magic))));
+  std::int32_t number = 0;
+  std::memcpy(&number, magic, sizeof number);
+  return std::memcmp(magic, kMagic, sizeof kMagic) == 0 || is_llmc(number);
+}
+
 }  // namespace
 
 Error unreadable_data(const Error& error) {
   return with_reason(error, error.code() == Code::kNotFound ? "DataNotFound" : "DataUnreadable");
+}
+
+Result<std::string> find_token_file(FileSystem& files, const std::string& path) {
+  const auto about = files.stat(path);
+  if (!about.ok() || !about->is_directory) return path;  // opening it says what is wrong
+  const auto names = files.list(path);
+  if (!names.ok()) return unreadable_data(names.error());
+  std::vector<std::string> found;
+  for (const std::string& name : *names) {
+    const std::string entry = path + "/" + name;
+    if (const auto inner = files.stat(entry); inner.ok() && inner->is_directory) continue;
+    const auto is_one = is_token_file(files, entry);
+    if (is_one.ok() && *is_one) found.push_back(name);
+    if (is_one.ok()) continue;
+    // What is gone since it was listed, a pipe and the like are none.
+    const Code why = is_one.error().code();
+    if (why != Code::kNotFound && why != Code::kInvalid) return unreadable_data(is_one.error());
+  }
+  if (found.size() == 1) return path + "/" + found.front();
+  std::string what = found.empty() ? "none" : std::to_string(found.size());
+  for (std::size_t i = 0; i < std::min<std::size_t>(found.size(), 2); ++i)
+    what += (i == 0 ? ": " : ", ") + excerpt(found[i]);
+  return with_reason(Error(Code::kNotFound, path + ": expected one token file, found " + what),
+                     "DataNotFound");
 }
 
 Result<TokenFile> TokenFile::open(FileSystem& files, const std::string& path) {
@@ -107,8 +145,7 @@ Status TokenFile::parse_header(std::uint64_t size) {
     header_bytes_ = sizeof header;
     return ok();
   }
-  if (llmc[0] != kLlmcGpt2 && llmc[0] != kLlmcLlama3)
-    return invalid("neither our magic nor llm.c's");
+  if (!is_llmc(llmc[0])) return invalid("neither our magic nor llm.c's");
   if (size < kLlmcHeaderBytes || llmc[2] < 0) return invalid("llm.c header cut short");
   width_ = llmc[0] == kLlmcGpt2 ? 2 : 4;
   count_ = static_cast<std::uint64_t>(llmc[2]);

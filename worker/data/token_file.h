@@ -34,6 +34,12 @@ constexpr std::size_t kTokenBlockBytes = 16u << 10;
 // An error of the disk that data are on, with its reason(): "DataNotFound", "DataUnreadable".
 Error unreadable_data(const Error& error);
 
+// `path`, or where it is a folder the one token file in it, known by its first bytes, or as
+// Megatron-LM's by the NAME.idx beside NAME.bin. Folders in it are not looked into. kNotFound,
+// "DataNotFound": none, or several; else as unreadable_data(). What is damaged is found, too:
+// open() says what is wrong with it.
+Result<std::string> find_token_file(FileSystem& files, const std::string& path);
+
 class TokenFile {
  public:
   // kNotFound, kUnavailable (the disk), kInvalid. The error's reason(): "DataNotFound",

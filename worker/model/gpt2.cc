@@ -5,15 +5,15 @@
 namespace rubato::worker {
 
 Result<std::unique_ptr<Model>> Gpt2::create(const ModelConfig& config, std::int64_t micro_batch,
-                                            Device& device) {
-  std::unique_ptr<Gpt2> model(new Gpt2(config, micro_batch, device));
+                                            Device& device, bool has_backward) {
+  std::unique_ptr<Gpt2> model(new Gpt2(config, micro_batch, device, has_backward));
   model->lay_out();
   TRY_OK(model->allocate_blocks());
   return std::unique_ptr<Model>(std::move(model));
 }
 
 ParameterTable Gpt2::layout(const ModelConfig& config, Device& device) {
-  Gpt2 model(config, 1, device);
+  Gpt2 model(config, 1, device, false);
   model.lay_out();
   return std::move(model.table_);
 }
@@ -48,7 +48,7 @@ Status Gpt2::allocate_blocks() {
   const std::int64_t n = micro_batch_ * config_.sequence_length;
   const std::int64_t c = config_.hidden;
   blocks_.resize(static_cast<std::size_t>(config_.layers));
-  for (Block& b : blocks_) {
+  for (Block& b : kept_blocks(blocks_)) {
     for (Buffer* x : {&b.input, &b.norm1, &b.attended, &b.middle, &b.norm2}) want(*x, n * c);
     for (Buffer* x : {&b.mean1, &b.rstd1, &b.mean2, &b.rstd2}) want(*x, n);
     want(b.qkv, n * 3 * c);
@@ -57,8 +57,10 @@ Status Gpt2::allocate_blocks() {
     want(b.gelu, n * 4 * c);
   }
   for (Buffer* x : {&last_mean_, &last_rstd_}) want(*x, n);
-  want(grad_hidden_, n * 4 * c);
-  return allocate();
+  if (has_backward_) want(grad_hidden_, n * 4 * c);
+  TRY_OK(allocate());
+  share_block(blocks_);
+  return ok();
 }
 
 double Gpt2::deviation(const Parameter& entry) const {

@@ -13,7 +13,7 @@ class Gpt2 : public Transformer {
  public:
   // kExhausted: no memory.
   static Result<std::unique_ptr<Model>> create(const ModelConfig& config, std::int64_t micro_batch,
-                                               Device& device);
+                                               Device& device, bool has_backward);
   static ParameterTable layout(const ModelConfig& config, Device& device);
 
  private:
@@ -36,8 +36,8 @@ class Gpt2 : public Transformer {
     std::size_t norm2_weight, norm2_bias, up_weight, up_bias, down_weight, down_bias;
   };
 
-  Gpt2(const ModelConfig& config, std::int64_t micro_batch, Device& device)
-      : Transformer(config, micro_batch, device) {}
+  Gpt2(const ModelConfig& config, std::int64_t micro_batch, Device& device, bool has_backward)
+      : Transformer(config, micro_batch, device, has_backward) {}
   void lay_out();
   Status allocate_blocks();
   double deviation(const Parameter& entry) const override;

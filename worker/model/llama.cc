@@ -5,8 +5,8 @@
 namespace rubato::worker {
 
 Result<std::unique_ptr<Model>> Llama::create(const ModelConfig& config, std::int64_t micro_batch,
-                                             Device& device) {
-  std::unique_ptr<Llama> model(new Llama(config, micro_batch, device));
+                                             Device& device, bool has_backward) {
+  std::unique_ptr<Llama> model(new Llama(config, micro_batch, device, has_backward));
   model->lay_out();
   TRY_OK(model->allocate_blocks());
   TRY_OK(model->upload_angles());
@@ -14,7 +14,7 @@ Result<std::unique_ptr<Model>> Llama::create(const ModelConfig& config, std::int
 }
 
 ParameterTable Llama::layout(const ModelConfig& config, Device& device) {
-  Llama model(config, 1, device);
+  Llama model(config, 1, device, false);
   model.lay_out();
   return std::move(model.table_);
 }
@@ -62,7 +62,7 @@ Status Llama::allocate_blocks() {
   const std::int64_t i = config_.mlp_hidden;
   const AttentionShape shape = attention({micro_batch_, config_.sequence_length});
   blocks_.resize(static_cast<std::size_t>(config_.layers));
-  for (Block& b : blocks_) {
+  for (Block& b : kept_blocks(blocks_)) {
     for (Buffer* x : {&b.input, &b.norm1, &b.attended, &b.middle, &b.norm2}) want(*x, n * c);
     for (Buffer* x : {&b.rstd1, &b.rstd2}) want(*x, n);
     want(b.qkv, n * shape.columns());
@@ -72,9 +72,13 @@ Status Llama::allocate_blocks() {
   }
   want(angles_, config_.sequence_length * shape.head_size);
   want(last_rstd_, n);
-  want(grad_gate_up_, n * 2 * i);
-  want(grad_gated_, n * i);
-  return allocate();
+  if (has_backward_) {
+    want(grad_gate_up_, n * 2 * i);
+    want(grad_gated_, n * i);
+  }
+  TRY_OK(allocate());
+  share_block(blocks_);
+  return ok();
 }
 
 Status Llama::upload_angles() {

@@ -16,7 +16,7 @@ class Llama : public Transformer {
  public:
   // kExhausted: no memory.
   static Result<std::unique_ptr<Model>> create(const ModelConfig& config, std::int64_t micro_batch,
-                                               Device& device);
+                                               Device& device, bool has_backward);
   static ParameterTable layout(const ModelConfig& config, Device& device);
 
  private:
@@ -43,8 +43,8 @@ class Llama : public Transformer {
     Matrix qkv, out, gate_up, down;
   };
 
-  Llama(const ModelConfig& config, std::int64_t micro_batch, Device& device)
-      : Transformer(config, micro_batch, device) {}
+  Llama(const ModelConfig& config, std::int64_t micro_batch, Device& device, bool has_backward)
+      : Transformer(config, micro_batch, device, has_backward) {}
   void lay_out();
   // Tensors of so many rows, `in` columns each, side by side.
   Matrix put_matrix(std::int64_t in,

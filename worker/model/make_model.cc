@@ -28,8 +28,10 @@ Status Model::init(std::uint64_t seed, Device& device, Stream& stream, Buffer pa
   return ok();
 }
 
-Result<std::unique_ptr<Model>> make_model(const ModelConfig& config, std::int64_t micro_batch,
-                                          Device& device) {
+namespace {
+
+Result<std::unique_ptr<Model>> make_either(const ModelConfig& config, std::int64_t micro_batch,
+                                           Device& device, bool has_backward) {
   TRY_OK(config.validate());
   if (micro_batch < 1 || micro_batch > training::kMicroBatchMost)
     return Error(Code::kInvalid, "a micro-batch of " + counted(micro_batch, "sample") +
@@ -40,8 +42,19 @@ Result<std::unique_ptr<Model>> make_model(const ModelConfig& config, std::int64_
     return Error(Code::kInvalid, "heads of " + std::to_string(head_size) +
                                      " elements: " + device.name() + " computes with " +
                                      std::to_string(most) + " at most (hidden / heads)");
-  if (config.family == "llama") return Llama::create(config, micro_batch, device);
-  return Gpt2::create(config, micro_batch, device);
+  return config.family == "llama" ? Llama::create(config, micro_batch, device, has_backward)
+                                  : Gpt2::create(config, micro_batch, device, has_backward);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> make_model(const ModelConfig& config, std::int64_t micro_batch,
+                                          Device& device) {
+  return make_either(config, micro_batch, device, true);
+}
+
+Result<std::unique_ptr<Model>> make_forward_model(const ModelConfig& config, Device& device) {
+  return make_either(config, 1, device, false);
 }
 
 Result<ParameterTable> parameter_table(const ModelConfig& config, Device& device) {

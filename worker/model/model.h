@@ -116,6 +116,10 @@ class Model {
 Result<std::unique_ptr<Model>> make_model(const ModelConfig& config, std::int64_t micro_batch,
                                           Device& device);
 
+// One of a single sample that never computes gradients, in the memory of one block instead of all:
+// forward_backward() of it is a broken invariant.
+Result<std::unique_ptr<Model>> make_forward_model(const ModelConfig& config, Device& device);
+
 // The table of such a model, without memory for activations. kInvalid: a bad configuration.
 Result<ParameterTable> parameter_table(const ModelConfig& config, Device& device);
 

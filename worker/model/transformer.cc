@@ -19,10 +19,12 @@ std::int64_t round_up(std::int64_t x, std::int64_t grain) {
 
 }  // namespace
 
-Transformer::Transformer(const ModelConfig& config, std::int64_t micro_batch, Device& device)
+Transformer::Transformer(const ModelConfig& config, std::int64_t micro_batch, Device& device,
+                         bool has_backward)
     : config_(config),
       micro_batch_(micro_batch),
       padded_vocabulary_(round_up(config.vocabulary, kVocabularyGrain)),
+      has_backward_(has_backward),
       device_(device),
       kernels_(device.kernels()),
       // A function of the shapes and the kind of device: the chunks are part of the arithmetic.
@@ -45,13 +47,15 @@ Status Transformer::allocate() {
   const AttentionShape shape = attention({micro_batch_, config_.sequence_length});
   want(inputs_, n, DType::kI32);
   want(targets_, n, DType::kI32);
-  for (Buffer* x : {&last_input_, &last_norm_, &branch_, &grad_stream_, &grad_norm_})
-    want(*x, n * config_.hidden);
+  for (Buffer* x : {&last_input_, &last_norm_, &branch_}) want(*x, n * config_.hidden);
   want(losses_, n);
   want(logits_, head_rows_ * padded_vocabulary_);
-  want(grad_qkv_, n * shape.columns());
-  want(attention_workspace_, kernels_.attention_workspace(shape));
-  want(embed_workspace_, kernels_.embed_workspace(n, config_.vocabulary), DType::kI32);
+  if (has_backward_) {
+    for (Buffer* x : {&grad_stream_, &grad_norm_}) want(*x, n * config_.hidden);
+    want(grad_qkv_, n * shape.columns());
+    want(attention_workspace_, kernels_.attention_workspace(shape));
+    want(embed_workspace_, kernels_.embed_workspace(n, config_.vocabulary), DType::kI32);
+  }
 
   std::size_t bytes = 0;
   for (const Wish& wish : wishes_) bytes += Arena::bytes_for(wish.type, wish.count);
@@ -129,6 +133,7 @@ Result<MicroLoss> Transformer::read_loss(Stream& stream, const Pass& pass) {
 Result<MicroLoss> Transformer::forward_backward(Stream& stream,
                                                 std::span<const std::int32_t> tokens,
                                                 ConstBuffer parameters, Buffer gradient) {
+  CHECK(has_backward_);
   const Pass pass{micro_batch_, config_.sequence_length};
   TRY_OK(check_tokens(tokens, static_cast<std::size_t>(micro_batch_ * (pass.length + 1))));
   CHECK_EQ(parameters.count(), table_.flat_count());
@@ -233,7 +238,8 @@ void Transformer::head(Stream& stream, const Pass& pass, ConstBuffer parameters,
 
 std::uint64_t Transformer::untouched_bytes() const {
   const auto shape = attention({micro_batch_, config_.sequence_length});
-  return static_cast<std::uint64_t>(config_.layers * kernels_.attention_untouched(shape)) *
+  const std::int64_t blocks = has_backward_ ? config_.layers : 1;
+  return static_cast<std::uint64_t>(blocks * kernels_.attention_untouched(shape)) *
          size_of(DType::kF32);
 }
 

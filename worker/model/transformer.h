@@ -9,6 +9,7 @@
 
 #include "worker/model/model.h"
 
+#include <span>
 #include <vector>
 
 namespace rubato::worker {
@@ -38,13 +39,24 @@ class Transformer : public Model {
     std::int64_t rows() const { return batch * length; }
   };
 
-  Transformer(const ModelConfig& config, std::int64_t micro_batch, Device& device);
+  Transformer(const ModelConfig& config, std::int64_t micro_batch, Device& device,
+              bool has_backward);
 
   // Appends a tensor to the table; its index.
   std::size_t put(std::string name, std::vector<std::int64_t> shape, bool decays,
                   std::int64_t padded_rows = 0);
   // A buffer that allocate() will take. `buffer` may not move until then.
   void want(Buffer& buffer, std::int64_t count, DType type = DType::kF32);
+  // The blocks whose buffers are wanted: without a backward pass one is enough for all, which
+  // share_block() gives to the others once it is allocated.
+  template <class Block>
+  std::span<Block> kept_blocks(std::vector<Block>& blocks) const {
+    return std::span(blocks).first(has_backward_ ? blocks.size() : 1);
+  }
+  template <class Block>
+  void share_block(std::vector<Block>& blocks) const {
+    for (std::size_t i = kept_blocks(blocks).size(); i < blocks.size(); ++i) blocks[i] = blocks[0];
+  }
   // Takes all buffers that were wanted and those of this class. kExhausted: no memory.
   Status allocate();
 
@@ -63,15 +75,17 @@ class Transformer : public Model {
   const ModelConfig config_;
   const std::int64_t micro_batch_;
   const std::int64_t padded_vocabulary_;
+  const bool has_backward_;
   Device& device_;
   Kernels& kernels_;
   ParameterTable table_;
   std::size_t token_table_ = 0;
   std::size_t head_ = 0;  // the matrix of the logits: the token table where they are tied
 
-  Buffer inputs_;                   // i32 (n)
-  Buffer last_input_, last_norm_;   // (n, c) around the last norm
-  Buffer branch_;                   // (n, c) what a branch adds to the residual
+  Buffer inputs_;                  // i32 (n)
+  Buffer last_input_, last_norm_;  // (n, c) around the last norm
+  Buffer branch_;                  // (n, c) what a branch adds to the residual
+  // Of the backward pass, if there is one.
   Buffer grad_stream_, grad_norm_;  // (n, c)
   Buffer grad_qkv_;                 // (n, columns of qkv)
   Buffer attention_workspace_, embed_workspace_;

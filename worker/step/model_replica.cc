@@ -300,22 +300,6 @@ Result<std::int64_t> ModelReplica::validate(std::uint32_t micro) {
   return loss.is_finite ? loss.fixed : kNotFiniteQ;
 }
 
-// A token file, or the only one that fits in a folder.
-Result<std::string> find_tokens(FileSystem& files, const std::string& path) {
-  const auto about = files.stat(path);
-  if (!about.ok() || !about->is_directory) return path;  // opening it says what is wrong
-  const auto names = files.list(path);
-  if (!names.ok()) return unreadable_data(names.error());
-  std::vector<std::string> found;
-  for (const std::string& name : *names) {
-    if (name.ends_with(".bin")) found.push_back(path + "/" + name);
-  }
-  if (found.size() == 1) return found.front();
-  return Error(Code::kNotFound,
-               fmt::format("{}: {} token files (*.bin), expected one", path, found.size()))
-      .set_reason("DataNotFound");
-}
-
 // "1-cpu/avx512_core/…" pins the instruction set.
 std::string isa_of(const std::string& fingerprint) {
   const std::size_t at = fingerprint.find("cpu/");
@@ -359,7 +343,7 @@ Result<std::unique_ptr<Replica>> make_model_replica(const TrainingConfig& config
     return Error(Code::kInvalid,
                  "training.model is missing: what a script trains, that script's "
                  "process computes (runtime pytorch)");
-  TRY(const std::string path, find_tokens(options.files, config.data_path));
+  TRY(const std::string path, find_token_file(options.files, config.data_path));
   TRY(TokenFile file, TokenFile::open(options.files, path));
   if (file.vocabulary() > static_cast<std::uint64_t>(config.model.vocabulary)) {
     return Error(Code::kInvalid, fmt::format("{}: tokens below {}, the model's vocab is {}", path,

@@ -91,7 +91,8 @@ void write_first_weights(const Options& options) {
   std::vector<float> weights(static_cast<std::size_t>((*model)->table().flat_count()));
   (*model)->init(77, weights);
   fs::create_directories(options.folder + "/weights");
-  CHECK(write_weights(files, options.folder + "/weights", config, (*model)->table(), weights, 50000)
+  CHECK(write_weights(files, options.folder + "/weights", config, (*model)->table(), weights,
+                      {.shard_bytes = 50000})
             .ok());
 }
 

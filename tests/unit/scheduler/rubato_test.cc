@@ -425,6 +425,22 @@ TEST(Rubato, WhoHasWaitedTooLongForItsFirstStartGoesFirst) {
   EXPECT_EQ(changes(plan_of(state)), (Changes{{"long", 2}}));
 }
 
+// Nothing says yet how long it takes, and it would lose its start.
+TEST(Rubato, WhoHasJustStartedStaysUntilItWasMeasured) {
+  Job young = running("young", 2, 2, {"n1", "n1"});
+  young.attained_gpu_ms = 6000;
+  young.allocated_ms = 0;
+  young.start_ms = 10'000;
+  ClusterState state = cluster({node("n1", 2, 0)}, {young, lasting(job("short", 1, 2), 60'000)});
+  state.now_ms = 69'999;
+  EXPECT_EQ(changes(plan_of(state)), (Changes{}));
+  state.now_ms = 70'000;
+  EXPECT_EQ(changes(plan_of(state)), (Changes{{"young", -2}}));
+  state.now_ms = 3000;
+  state.jobs[0].measured = {{"A", 2, 10}};
+  EXPECT_EQ(changes(plan_of(state)), (Changes{{"young", -2}}));
+}
+
 // Where the work left is not known, equals do not take turns: a guess holds for a while.
 TEST(Rubato, AGuessLastsUntilItIsOutlived) {
   ClusterState state =

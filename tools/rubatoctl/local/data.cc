@@ -63,6 +63,7 @@ Result<std::uint64_t> put_texts(Executor& executor, const LocalCluster& cluster,
   }
   TRY(const std::string path, made_place(cluster, place));
   std::vector<std::string> command = {program_folder() + "/rubato-tokenize", "--out", path};
+  if (!place.tokenizer.empty()) command.insert(command.end(), {"--tokenizer", place.tokenizer});
   command.insert(command.end(), texts.begin(), texts.end());
   TRY_OK(run_program(executor, command, cluster.log_of("tokenize"), should_stop));
   return bytes;

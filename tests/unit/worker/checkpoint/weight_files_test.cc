@@ -32,7 +32,9 @@ class WeightFilesTest : public EachFamily {
 
   const ParameterTable& table() const { return model->table(); }
   void write(std::uint64_t shard_bytes) {
-    ASSERT_TRUE(write_weights(files, folder, GetParam(), table(), weights, shard_bytes).ok());
+    ASSERT_TRUE(
+        write_weights(files, folder, GetParam(), table(), weights, {.shard_bytes = shard_bytes})
+            .ok());
   }
   // What reading says, without the folder's name; empty: nothing.
   std::string why(const ModelConfig& config) {
@@ -137,6 +139,38 @@ TEST(Widen, HalvesAreWhatTheyMean) {
   }
 }
 
+TEST(Narrow, IsTheInverseAndRoundsToTheNearestAndTiesToEven) {
+  for (const char* dtype : {"F16", "BF16"}) {
+    const auto wide = [&](std::uint16_t bits) {
+      float out = 0;
+      widen(dtype, std::as_bytes(std::span(&bits, 1)), std::span(&out, 1));
+      return out;
+    };
+    const auto narrowed = [&](float x) {
+      std::uint16_t bits = 0;
+      narrow(dtype, std::span(&x, 1), std::as_writable_bytes(std::span(&bits, 1)));
+      return bits;
+    };
+    for (std::uint32_t i = 0; i < 0x10000; ++i) {
+      const auto bits = static_cast<std::uint16_t>(i);
+      const float low = wide(bits), high = wide(static_cast<std::uint16_t>(bits + 1));
+      ASSERT_EQ(narrowed(low), bits) << dtype;
+      if (!std::isfinite(low) || !std::isfinite(high)) continue;
+      if (std::signbit(low) != std::signbit(high)) continue;
+      const float middle = low / 2 + high / 2;
+      ASSERT_EQ(narrowed(middle), bits % 2 == 0 ? bits : bits + 1) << dtype;
+      ASSERT_EQ(narrowed(std::nextafter(middle, low)), bits) << dtype;
+      ASSERT_EQ(narrowed(std::nextafter(middle, high)), bits + 1) << dtype;
+    }
+    const float bound = infinite_from(dtype);
+    EXPECT_TRUE(std::isinf(wide(narrowed(bound))));
+    EXPECT_TRUE(std::isinf(wide(narrowed(-bound))));
+    EXPECT_TRUE(std::isfinite(wide(narrowed(std::nextafter(bound, 0.0f)))));
+    const float smallest_nan = std::bit_cast<float>(0x7F800001u);  // its upper bits are infinity's
+    EXPECT_TRUE(std::isnan(wide(narrowed(smallest_nan))));
+  }
+}
+
 TEST_P(WeightFilesTest, AnotherModelIsRefusedByTheMember) {
   write(1 << 30);
   ModelConfig other = GetParam();
@@ -238,6 +272,16 @@ TEST_P(WeightFilesTest, DamagedAndContradictoryFoldersAreRefused) {
   EXPECT_EQ(why(),
             " weights: expected model.safetensors or model.safetensors.index.json, found "
             "neither (save_pretrained() of transformers writes one)");
+  std::ofstream(folder + "/pytorch_model.bin") << "pickled";
+  EXPECT_EQ(why(),
+            " weights: expected model.safetensors or model.safetensors.index.json, found neither, "
+            "but pytorch_model.bin: load it with transformers, and save it with "
+            "save_pretrained(folder, safe_serialization=True)");
+  const auto file = WeightFiles::open(files, folder + "/pytorch_model.bin");
+  ASSERT_FALSE(file.ok());
+  EXPECT_NE(file.error().what().find("a folder that has them and config.json, found a file"),
+            std::string::npos)
+      << file.error().what();
   write(20000);
   const std::string index = "model.safetensors.index.json";
   const std::string kept = take(read_text(files, folder + "/" + index, 1 << 20));
@@ -307,15 +351,43 @@ TEST_P(WeightFilesTest, NamesOfTensorsAreCutAndWithoutControlCharacters) {
 }
 
 TEST_P(WeightFilesTest, WeightsThatAreNotFiniteAreCounted) {
-  EXPECT_EQ(not_finite(table(), weights), "");
+  EXPECT_EQ(not_finite(table(), weights, "F32"), "");
   const Parameter& second = table().entries()[1];
   const auto last = static_cast<std::size_t>(second.offset + second.count - 1);
   weights[last] = NAN;
-  EXPECT_EQ(not_finite(table(), weights),
-            "1 parameter is not finite, the first in tensor " + second.name);
+  EXPECT_EQ(not_finite(table(), weights, "F32"),
+            "1 parameter is not finite in F32, the first in tensor " + second.name);
   weights[0] = -INFINITY;
-  EXPECT_EQ(not_finite(table(), weights),
-            "2 parameters are not finite, the first in tensor " + table().entries()[0].name);
+  EXPECT_EQ(not_finite(table(), weights, "F32"),
+            "2 parameters are not finite in F32, the first in tensor " + table().entries()[0].name);
+  weights[last] = weights[0] = 65519;  // the last number that F16 rounds to 65504
+  EXPECT_EQ(not_finite(table(), weights, "F16"), "");
+  weights[0] = -65520;
+  EXPECT_EQ(not_finite(table(), weights, "F16"),
+            "1 parameter is not finite in F16, the first in tensor " + table().entries()[0].name);
+  EXPECT_EQ(not_finite(table(), weights, "BF16"), "");
+}
+
+// What was read as half comes back as the same bytes, and its config.json says what it is.
+TEST_P(WeightFilesTest, ShortNumbersAreWrittenAsTheyWereRead) {
+  for (const auto& [dtype, name] : {std::pair("BF16", "bfloat16"), std::pair("F16", "float16")}) {
+    model->init(3, weights);
+    const auto save = [&] {
+      const WeightFormat format{.shard_bytes = 10000, .dtype = dtype};
+      EXPECT_TRUE(write_weights(files, folder, GetParam(), table(), weights, format).ok());
+      std::string shards;
+      for (const std::string& file : take(files.list(folder)))
+        shards += take(read_text(files, folder + "/" + file, 1 << 20));
+      return shards;
+    };
+    const std::string first = save();
+    EXPECT_NE(why(), "");  // rounded
+    EXPECT_TRUE(take(WeightFiles::open(files, folder)).read(table(), weights).ok());
+    EXPECT_EQ(save(), first) << dtype;
+    EXPECT_EQ(why(), "") << dtype;
+    const std::string config = take(read_text(files, folder + "/config.json", 1 << 20));
+    EXPECT_EQ(take(json::parse(config))["dtype"].string_or(""), name);
+  }
 }
 
 // A kill leaves a folder that nobody takes for a whole one.
@@ -326,7 +398,8 @@ TEST_P(WeightFilesTest, TheConfigurationComesLast) {
     EXPECT_GT(std::distance(fs::directory_iterator(folder), {}), 3);
     return Error(Code::kUnavailable, "killed");
   };
-  EXPECT_FALSE(write_weights(watched, folder, GetParam(), table(), weights, 20000).ok());
+  EXPECT_FALSE(
+      write_weights(watched, folder, GetParam(), table(), weights, {.shard_bytes = 20000}).ok());
   EXPECT_EQ(why(), " config.json: expected one, found none");
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace rubato::worker {
@@ -111,6 +112,39 @@ TEST_F(DataTest, FilesOfMegatronAreRead) {
             std::string::npos);
   EXPECT_NE(why(megatron_index(8, 6).substr(0, 60)).find("60 bytes for"), std::string::npos);
   EXPECT_NE(why("MMIDIDX").find("its magic"), std::string::npos);
+}
+
+// By what they begin with, under any name; Megatron's by the index beside it.
+TEST_F(DataTest, TheTokenFileOfAFolderIsFound) {
+  const auto found_in = [&](const std::string& folder) {
+    const auto found = find_token_file(files, path(folder));
+    if (found.ok()) return fs::path(*found).filename().string();
+    EXPECT_EQ(found.error().code(), Code::kNotFound);
+    EXPECT_EQ(found.error().reason(), "DataNotFound");
+    return found.error().what().substr(path(folder).size());
+  };
+  const std::string ours = bytes_of(write_tokens(257, 10));
+  std::string llmc;
+  for (const std::int32_t word : {20240520, 1, 0}) put(llmc, word);
+  const std::vector<std::pair<std::string, std::string>> kinds = {
+      {"kjv.tokens", ours}, {"half", ours.substr(0, 70)}, {"x.bin", llmc}, {"m.bin", ""}};
+  for (const auto& [name, bytes] : kinds) {
+    fs::create_directory(path("d"));
+    write_bytes("d/notes.txt", "RUB");
+    write_bytes("d/pytorch_model.bin", "PK");
+    write_bytes("d/m.idx", "MMIDIDX");
+    fs::create_directory(path("d/checkpoints.bin"));
+    ASSERT_EQ(mkfifo(path("d/pipe").c_str(), 0600), 0);
+    fs::create_symlink("nothing", path("d/gone"));
+    EXPECT_EQ(found_in("d"), ": expected one token file, found none");
+    write_bytes("d/" + name, bytes);
+    EXPECT_EQ(found_in("d"), name);
+    write_bytes("d/z", ours);
+    EXPECT_EQ(found_in("d"), ": expected one token file, found 2: " + name + ", z");
+    fs::remove_all(path("d"));
+  }
+  EXPECT_EQ(find_token_file(files, path("t")).value(), path("t"));
+  EXPECT_EQ(find_token_file(files, path("d")).value(), path("d"));  // open() says that it is gone
 }
 
 TEST_F(DataTest, TokenFilesOfEveryWidthRoundTrip) {

@@ -5,6 +5,7 @@
 #include "worker/model/fingerprint.h"
 #include "worker/model/generate.h"
 #include "worker/model/scalar_math.h"
+#include "worker/plan/recording_device.h"
 
 #include <algorithm>
 #include <cmath>
@@ -338,6 +339,28 @@ TEST(Generate, TheLastRowOfLogitsHasTheBitsThatItHasAmongAll) {
       EXPECT_EQ(last.size(), static_cast<std::size_t>(job.model->config().vocabulary));
     }
   }
+}
+
+// Its blocks take turns with the same buffers, and give the bits of one that keeps them all.
+TEST_P(ModelTest, OneWithoutABackwardPassHasTheMemoryOfOneBlock) {
+  SmallJob job(GetParam(), 1, 1, {});
+  const auto forward = take(make_forward_model(GetParam(), *job.device));
+  const std::vector<std::int32_t> tokens = {3, 60, 0, 5, 5, 17, 2};
+  std::vector<float> kept, shared;
+  for (int turn = 0; turn < 2; ++turn) {
+    ASSERT_TRUE(job.model->logits(*job.stream, tokens, job.state.parameters(), kept).ok());
+    ASSERT_TRUE(forward->logits(*job.stream, tokens, job.state.parameters(), shared).ok());
+    EXPECT_EQ(kept, shared);
+  }
+  const auto bytes = [](ModelConfig config, std::int64_t layers, bool has_backward) {
+    RecordingDevice device(Precision::kF32);
+    config.layers = layers;
+    const auto model =
+        take(has_backward ? make_model(config, 1, device) : make_forward_model(config, device));
+    return device.allocated();
+  };
+  EXPECT_EQ(bytes(GetParam(), 9, false), bytes(GetParam(), 1, false));
+  EXPECT_LT(bytes(GetParam(), 1, false), bytes(GetParam(), 1, true));
 }
 
 TEST(Generate, OfWeightsThatAreNotFiniteIsAnError) {

@@ -150,6 +150,13 @@ def compare(program, export, isa, shape, checks):
             different = [name for name, p in saved.named_parameters()
                          if not torch.equal(p, ours["final." + name])]
             checks.at_most(f"{folder.name} in transformers", len(different), 0)
+        for name, dtype in (("bf16", torch.bfloat16), ("f16", torch.float16)):
+            subprocess.run([export, "--checkpoint", directory + "/checkpoints", "--out", f"{directory}/{name}",
+                            "--dtype", name], check=True, stderr=subprocess.DEVNULL)
+            saved = type(model).from_pretrained(f"{directory}/{name}", dtype="auto")
+            different = [key for key, p in saved.named_parameters()
+                         if p.dtype != dtype or not torch.equal(p, ours["final." + key].to(dtype))]
+            checks.at_most(f"{name} in transformers", len(different), 0)
 
     exact, single = model.double(), make_model(shape, seed=5)
     rows = tokens[0, 0]

@@ -147,7 +147,8 @@ TEST_P(MemoryCheckTest, AJobBeginsThroughMemoryOfOneTensor) {
   model->init(9, weights);
   const std::string from = folder_ + "/weights";
   std::filesystem::create_directory(from);
-  ASSERT_TRUE(write_weights(files_, from, config_.model, table, weights, 1 << 30).ok());
+  ASSERT_TRUE(
+      write_weights(files_, from, config_.model, table, weights, {.shard_bytes = 1 << 30}).ok());
   for (const std::string& init_from : {std::string(), from}) {
     config_.init_from = init_from;
     account_ = {};

@@ -164,8 +164,9 @@ TEST_F(ModelReplicaTest, StartsFromAHuggingFaceFolder) {
   model->init(9, weights);
   config_.init_from = folder_ + "/weights";
   fs::create_directory(config_.init_from);
-  ASSERT_TRUE(
-      write_weights(files_, config_.init_from, config_.model, model->table(), weights, 9000).ok());
+  ASSERT_TRUE(write_weights(files_, config_.init_from, config_.model, model->table(), weights,
+                            {.shard_bytes = 9000})
+                  .ok());
   const auto replica = make(0);
   ASSERT_TRUE(replica->init_from_seed().ok());
   std::vector<float> started(weights.size());
@@ -198,9 +199,9 @@ TEST_F(ModelReplicaTest, WeightsThatAreNotFiniteAreNamed) {
     std::ranges::fill(std::span(weights).subspan(static_cast<std::size_t>(last.offset),
                                                  static_cast<std::size_t>(last.count)),
                       weight);
-    EXPECT_TRUE(
-        write_weights(files_, config_.init_from, config_.model, model->table(), weights, 1 << 30)
-            .ok());
+    EXPECT_TRUE(write_weights(files_, config_.init_from, config_.model, model->table(), weights,
+                              {.shard_bytes = 1 << 30})
+                    .ok());
     const Status started = make(0)->init_from_seed();
     EXPECT_EQ(started.error().reason(), kInitFromUnusable);
     return started.error().what();
