@@ -355,7 +355,6 @@ void JobMachine::advance_stop(MonoTime now) {
     const auto& s = worker->standing;
     if (has_left(s)) {  // those of the planned generation stop, once they stand in it
       stopped = false;
-      computes = true;  // who does not come to stand there is not waited for longer than a step
       continue;
     }
     is_decided = is_decided || s.phase() == wire::WORKER_STOPPED || s.phase_name() == "checkpoint";

@@ -461,8 +461,10 @@ TEST(JobMachineChange, ALeaverIsRetiredAfterTheSwitch) {
   EXPECT_EQ(pods.view().failure_count, 0u);
 }
 
-// All members leave at once, and the newcomers, pods 2 and 3, still fetch the last round.
-void leave_all_at_once(FakePods& pods) {
+// All members leave at once, and the newcomers still fetch the last round when the stop comes: who
+// left at the switch has not stopped, and has written no checkpoint.
+TEST(JobMachineChange, AStopThatMeetsAMoveOfAllPodsWaitsForItsCheckpoint) {
+  FakePods pods(4, {}, 2);
   pods.start_first(2);
   pods.commit_all();
   pods.change_wish([](Wish& wish) { wish.pods[0].leaving = wish.pods[1].leaving = true; });
@@ -480,12 +482,6 @@ void leave_all_at_once(FakePods& pods) {
     s.set_phase(wire::WORKER_STOPPED);
     pods.say(pod);
   }
-}
-
-// Who left at the switch has not stopped, and has written no checkpoint.
-TEST(JobMachineChange, AStopThatMeetsAMoveOfAllPodsWaitsForItsCheckpoint) {
-  FakePods pods(4, {}, 2);
-  leave_all_at_once(pods);
   pods.change_wish([](Wish& wish) {
     wish.stop = true;
     wish.stop_reason = "suspended";
@@ -506,41 +502,6 @@ TEST(JobMachineChange, AStopThatMeetsAMoveOfAllPodsWaitsForItsCheckpoint) {
   pods.commit_all();
   pods.settle();
   EXPECT_EQ(pods.view().end, Phase::kStopped);
-}
-
-// One of the newcomers hangs, and the other cannot stop without it: from half of the grace on it is
-// left out, and what the other holds is written.
-TEST(JobMachineChange, AStopThatMeetsAMoveOfAllPodsGoesOnWithoutWhoHangs) {
-  FakePods pods(4, {}, 2);
-  leave_all_at_once(pods);
-  pods.change_wish([](Wish& wish) {
-    wish.stop = true;
-    wish.grace = 20s;
-  });
-  pods.standing(3).set_seq(pods.standing(0).seq());
-  pods.standing(3).set_step(pods.standing(0).step());
-  pods.deaf = 2;
-  pods.obey_forms();
-  pods.clear();
-  pods.after(9900ms);
-  EXPECT_EQ(pods.last(3, kAbort), nullptr);
-  pods.after(200ms);
-  ASSERT_NE(pods.last(3, kAbort), nullptr);
-  pods.swap_done();
-  pods.answer_abort(3);  // pod 2 does not answer
-  pods.after(3s);
-  EXPECT_TRUE(pods.was_restarted(2));
-  pods.swap_done();
-  pods.answer_abort(3);
-  pods.after(2100ms);  // nor do those who have left
-  ASSERT_NE(pods.last(3, kForm), nullptr);
-  EXPECT_TRUE(pods.last(3, kForm)->form().parked());
-  EXPECT_EQ(pods.last(3, kForm)->form().members_size(), 1);
-  EXPECT_EQ(pods.last(3, kForm)->form().base_seq(), pods.standing(0).seq()) << "a step is lost";
-  pods.obey_forms();
-  if (pods.to_write) pods.swap_done();
-  ASSERT_NE(pods.last(3, kRequest), nullptr);
-  EXPECT_TRUE(pods.last(3, kRequest)->request().checkpoint());
 }
 
 TEST(JobMachineChange, APlannedChangeThatTakesTooLongIsGivenUp) {
