@@ -2,10 +2,11 @@
 #   One static library per folder. USES is public: its headers are seen by our users. WRAPS is
 #   private: no third-party type stands in a public header.
 # rubato_program(NAME SOURCES … USES … [WRAPS …])
-# rubato_test(NAME SOURCES … USES … [WRAPS …] [LABELS …] [UNTHREADED])
+# rubato_test(NAME SOURCES … USES … [WRAPS …] [LABELS …] [UNTHREADED] [JOINED])
 #   A GoogleTest program, registered with ctest as one test; label "unit" unless told otherwise.
 #   The target tests-LABEL builds all programs of a label. UNTHREADED: nothing of ours in it starts a
-#   thread, so ThreadSanitizer has nothing to find there, and its lane does not build it.
+#   thread, so ThreadSanitizer has nothing to find there, and its lane does not build it. JOINED: where the product's
+#   files are joined, these are, too; a name in an unnamed namespace is then in one of them alone.
 # rubato_under_sanitizers(TEST TIMEOUT seconds)
 #   The time limit of a test, and in sanitizer builds what else it needs: a longer one, and the
 #   suppressions of tests/sanitizers. rubato_test does it by itself.
@@ -65,7 +66,7 @@ endfunction()
 set(RUBATO_NICE nice -n 10)
 
 function(rubato_test name)
-  cmake_parse_arguments(ARG "UNTHREADED" "TIMEOUT" "SOURCES;USES;WRAPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "UNTHREADED;JOINED" "TIMEOUT" "SOURCES;USES;WRAPS;LABELS" ${ARGN})
   if(ARG_UNTHREADED AND RUBATO_SANITIZE MATCHES thread)
     return()
   endif()
@@ -76,6 +77,9 @@ function(rubato_test name)
     set(ARG_TIMEOUT 300)
   endif()
   add_executable(${name} ${ARG_SOURCES})
+  if(ARG_JOINED)
+    set_target_properties(${name} PROPERTIES UNITY_BUILD "$CACHE{CMAKE_UNITY_BUILD}")
+  endif()
   rubato_precompile(${name} rubato_precompiled_test)
   rubato_label_targets(${name} ${ARG_LABELS})
   target_link_libraries(${name} PRIVATE ${ARG_USES} ${ARG_WRAPS} gtest_main gtest Threads::Threads)

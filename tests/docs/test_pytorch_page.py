@@ -80,7 +80,6 @@ def test_the_example_of_torchrun_goes_on_from_its_checkpoint(tmp_path):
 def plane():
     with ControlPlane() as plane:
         plane.kubectl("apply", "-f", ROOT / "crds/trainingjobs.yaml")
-        plane.kubectl("wait", "--for=condition=Established", "crd", "trainingjobs.rubato.dev")
         wait_until(lambda: plane.kubectl("get", "tj", check=False).returncode == 0, ESTABLISHED_S, "jobs to be served")
         yield plane
 
