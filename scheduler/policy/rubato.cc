@@ -35,9 +35,8 @@ Descriptor RubatoPolicy::describe() {
   return {
       .name = "rubato",
       .about =
-          "sizes and types by how fast they bring jobs to their ends, each counted by all that "
-          "wait "
-          "for it",
+          "sizes and types by how fast they bring jobs to their ends, each counted by all "
+          "that wait for it",
       .rule =
           "A job counts by the GPU time that it needs yet, times the part of all jobs (by weight) "
           "that wait for its end: itself, and those with more left. Sizes and GPU types maximise "
@@ -47,17 +46,15 @@ Descriptor RubatoPolicy::describe() {
           "and stop to start on another GPU type, where the change is worth its cost. Work left is "
           "known from stop.steps and the measured throughput, and guessed from what a job has had "
           "before there is one; who has just started stays until it was measured, for a minute at "
-          "most. Each plan can be given a certificate: how far it is, at most, from "
-          "the best one.",
+          "most. Each plan can be given a certificate: how far it is, at most, from the best one.",
       .choose =
           "The default: where jobs are elastic, or GPU types differ, and their mean completion "
           "time counts. A job that is done before newcomers would have prepared does not grow. A "
           "long job is served late in a crowded cluster; maxWaitSeconds bounds how long it waits "
           "for its first start, and it may be preempted again after that.",
       .source =
-          "Rubato; who goes first as in Smith's rule (1956), who has how many GPUs in the spirit "
-          "of "
-          "heSRPT (Berg et al. 2020), guesses as the queues of Tiresias (NSDI'19)",
+          "Rubato; who goes first as in Smith's rule (1956), who has how many GPUs in the "
+          "spirit of heSRPT (Berg et al. 2020), guesses as the queues of Tiresias (NSDI'19)",
       .parameters = {{.name = "switchingMargin",
                       .least = 0,
                       .most = 100,

@@ -47,6 +47,7 @@ std::vector<std::uint32_t> diverged(const std::vector<wire::CommitVote>& votes) 
   }
   return minority;
 }
+
 SumChecksum from_wire(const wire::SumChecksum& sum) { return {sum.elements(), sum.guards()}; }
 
 // Who did not get the sum of what all gave (worker/model/exact_sum.h, "Checksum"). Nobody, where a

@@ -257,8 +257,7 @@ Result<wire::CommitRecord> StepEngine::Impl::fold(const CommitTerms& terms,
   }
   const Result<wire::CommitRecord> folded = fold_votes(terms, votes);
   if (!folded.ok()) {
-    // A wrong sum is refused by all alike, and what is summed is kept: only the reduction is
-    // redone.
+    // A wrong sum is refused by all alike, and what is summed is kept: the reduction is redone.
     const std::lock_guard lock(mutex);
     standing.set_reduced(false);
     return folded.error();
