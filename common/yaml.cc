@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <sstream>
+#include <utility>
 
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
@@ -67,6 +68,24 @@ Value scalar(const YAML::Node& node) {
   return Value(text);
 }
 
+Error at_line(const YAML::Node& node, const char* what) {
+  return {Code::kInvalid, "YAML: line " + std::to_string(node.Mark().line + 1) + ": " + what};
+}
+
+bool is_merge_key(const YAML::Node& key) { return key.Scalar() == "<<" && key.Tag() != "!"; }
+
+// What the values of merge keys bring where `to` has nothing of that name; the first of them wins.
+Status merge(const YAML::Node& key, const Value& from, Value& to) {
+  if (from.is_array()) {
+    for (const Value& one : from.items()) TRY_OK(merge(key, one, to));
+    return ok();
+  }
+  if (!from.is_object()) return at_line(key, "what << names is neither a map nor a list of maps");
+  for (const auto& [name, value] : from.members())
+    if (!to.has(name)) to.set(name, value);
+  return ok();
+}
+
 Result<Value> convert(const YAML::Node& node, std::size_t depth, Budget& budget) {
   if (depth > kMaxDepth || ++budget.nodes > kMaxNodes)
     return Error(Code::kInvalid, "YAML: the document is too deep or too large");
@@ -86,12 +105,16 @@ Result<Value> convert(const YAML::Node& node, std::size_t depth, Budget& budget)
     }
     case YAML::NodeType::Map: {
       Value out = Value::object();
+      std::vector<std::pair<YAML::Node, Value>> merged;
       for (const auto& member : node) {
-        if (!member.first.IsScalar())
-          return Error(Code::kInvalid, "YAML: keys must be plain words");
+        if (!member.first.IsScalar()) return at_line(member.first, "keys must be plain words");
         TRY(Value value, convert(member.second, depth + 1, budget));
-        out.set(member.first.Scalar(), std::move(value));
+        if (is_merge_key(member.first))
+          merged.emplace_back(member.first, std::move(value));
+        else
+          out.set(member.first.Scalar(), std::move(value));
       }
+      for (const auto& [key, from] : merged) TRY_OK(merge(key, from, out));
       return out;
     }
   }

@@ -2,6 +2,8 @@
 
 #include "common/files.h"
 #include "common/net/certificates.h"
+#include "common/some_of.h"
+#include "common/words.h"
 #include "common/yaml.h"
 #include "kube/rest_url.h"
 
@@ -17,6 +19,8 @@ namespace rubato::kube {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::size_t kNamesMost = 8;
 
 // One entry of `clusters`, `users` or `contexts`, and the folder its relative paths start from.
 struct Entry {
@@ -86,7 +90,8 @@ Status read_cluster(const Entry& entry, RestConfig& config) {
   config.tls_server_name = text(entry.node, "tls-server-name");
   config.insecure_skip_tls_verify = text(entry.node, "insecure-skip-tls-verify") == "true";
   if (!text(entry.node, "proxy-url").empty())
-    return Error(Code::kInvalid, "kubeconfig: proxy-url is not supported");
+    return Error(Code::kInvalid,
+                 "kubeconfig: proxy-url is not supported; name a server that needs none");
   TRY(config.credentials.authority, data_or_file(entry, "certificate-authority"));
   TRY(const ServerUrl url, parse_server_url(config.server));
   return ok();
@@ -150,17 +155,27 @@ Status read_user(const Entry& entry, RestConfig& config) {
   return ok();
 }
 
+std::string names_of(const std::map<std::string, Entry>& entries) {
+  std::vector<std::string> names;
+  names.reserve(entries.size());
+  for (const auto& [name, entry] : entries) names.push_back(name);
+  return names.empty() ? "it has none" : "it has " + readable(some_of(names, kNamesMost));
+}
+
 Result<const Entry*> pick(const std::map<std::string, Entry>& entries, const std::string& name,
                           const char* what) {
   const auto at = entries.find(name);
   if (at == entries.end())
-    return Error(Code::kInvalid, std::string("kubeconfig: no ") + what + " \"" + name + "\"");
+    return Error(Code::kInvalid, std::string("kubeconfig: no ") + what + " \"" + excerpt(name) +
+                                     "\"; " + names_of(entries));
   return &at->second;
 }
 
 Result<RestConfig> select(const Merged& merged, const std::string& wanted) {
   const std::string name = wanted.empty() ? merged.current : wanted;
-  if (name.empty()) return Error(Code::kInvalid, "kubeconfig: no current-context");
+  if (name.empty())
+    return Error(Code::kInvalid,
+                 "kubeconfig: no current-context; of contexts " + names_of(merged.contexts));
   TRY(const Entry* context, pick(merged.contexts, name, "context"));
   RestConfig config;
   TRY(const Entry* cluster, pick(merged.clusters, text(context->node, "cluster"), "cluster"));

@@ -29,6 +29,9 @@ Bio reader(const std::string& pem) {
   return Bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
 }
 
+// OpenSSL would ask at the terminal, from a thread of a library, for each connection.
+int no_password(char*, int, int, void*) { return 0; }
+
 Status trust(SSL_CTX* context, const std::string& pem) {
   TrustStore store(X509_STORE_new());
   const Bio bio = reader(pem);
@@ -59,8 +62,9 @@ Status present(SSL_CTX* context, const Credential& credential) {
   }
   ERR_clear_error();
   const Bio key_bio = reader(credential.private_key);
-  const PrivateKey key(PEM_read_bio_PrivateKey(key_bio.get(), nullptr, nullptr, nullptr));
-  if (!key || SSL_CTX_use_PrivateKey(context, key.get()) != 1) return failed("client key");
+  const PrivateKey key(PEM_read_bio_PrivateKey(key_bio.get(), nullptr, no_password, nullptr));
+  if (!key) return failed("client key, which has to be PEM without a password");
+  if (SSL_CTX_use_PrivateKey(context, key.get()) != 1) return failed("client key");
   if (SSL_CTX_check_private_key(context) != 1)
     return failed("client key and certificate do not belong together");
   return ok();

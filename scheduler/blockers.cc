@@ -24,6 +24,8 @@ bool waits_for_others(const Verdict& verdict) {
     case Reason::kBehind:
     case Reason::kCellsFull:
     case Reason::kLoadLimit:
+    case Reason::kOthersNotPreemptible:
+    case Reason::kGuaranteeFull:
       return verdict.outcome == Outcome::kNotNow;
     case Reason::kPlaced:
     case Reason::kRefused:
@@ -35,6 +37,7 @@ bool waits_for_others(const Verdict& verdict) {
     case Reason::kEveryNodeAvoided:
     case Reason::kNodesAvoided:
     case Reason::kNodesUnavailable:
+    case Reason::kNodeLeaves:
       return false;
   }
   check_failed(__FILE__, __LINE__, "Reason");

@@ -34,6 +34,10 @@ struct CauseText {
   std::string operator()(const ChangesNodes&) const {
     return "all jobs together gain where it moves to other nodes";
   }
+  std::string operator()(const LeavesNode& leaves) const {
+    return fmt::format("leaves node {} before that goes{}", leaves.node,
+                       leaves.why.empty() ? "" : " (" + leaves.why + ")");
+  }
   std::string operator()(const SharesGpus& with) const {
     return fmt::format("shares the GPUs of {}", with.host);
   }
@@ -172,6 +176,20 @@ std::string not_in_cells(const Verdict& v, const Job& job) {
       needs(job), job.queue, counted(v.in_use, "GPU"));
 }
 
+std::string waits_for_others_to_end(const Verdict& v, const Job& job) {
+  return fmt::format("needs {}{}; {} would make room for it, but may not be preempted{}",
+                     counted(v.needed, "more GPU"), together(job), fmt::join(v.waits_for, ", "),
+                     v.until_ms ? " yet" : "");
+}
+
+std::string not_inside_guarantee(const Verdict& v, const Job& job) {
+  return fmt::format(
+      "needs {} and may not be preempted; such jobs start inside what their queue is guaranteed, "
+      "and queue \"{}\" has no room for it there beside others of the kind: wait for these, give "
+      "the queue a larger guarantee, or make it preemptible",
+      counted(v.needed, "more GPU"), job.queue);
+}
+
 std::string not_admitted_yet(const Verdict& v, const Job& job) {
   return fmt::format(
       "{}; jobs that came before it want {} at least, and the policy admits {} (parameters.maxLoad "
@@ -243,6 +261,15 @@ Explanation explain(const Verdict& v, const Job& job) {
       return {"CellsFull", not_in_cells(v, job)};
     case Reason::kLoadLimit:
       return {"LoadLimit", not_admitted_yet(v, job)};
+    case Reason::kNodeLeaves:
+      return {"NodeLeaves",
+              fmt::format("node {} is about to go, and pods of it stay there until then: there is "
+                          "no room elsewhere now with which it would have its minimum of {}",
+                          v.node, counted(job.min, "GPU"))};
+    case Reason::kOthersNotPreemptible:
+      return {"OthersNotPreemptible", waits_for_others_to_end(v, job)};
+    case Reason::kGuaranteeFull:
+      return {"GuaranteeFull", not_inside_guarantee(v, job)};
   }
   check_failed(__FILE__, __LINE__, "Reason");
 }

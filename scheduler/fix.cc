@@ -253,6 +253,7 @@ class FixSearch {
     for (Node& node : alone.nodes) {
       node.free = whole_of(node);
       node.schedulable = true;
+      node.leaving = false;
     }
     return alone;
   }

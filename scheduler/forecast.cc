@@ -84,9 +84,9 @@ class Replay {
                             .gpus = placement.gpus,
                             .cell = placement.cell});
       }
-      if (!job.started) job.allocated_ms = state_.now_ms;
+      if (!job.started) job.allocated_ms = job.running_since_ms = state_.now_ms;
       job.started = effective_gpus(job) > 0;
-      if (!job.started) job.allocated_ms = -1;
+      if (!job.started) job.allocated_ms = job.running_since_ms = -1;
     }
   }
 
@@ -115,14 +115,17 @@ class Replay {
     for (std::size_t i = 0; i < freed.size(); ++i) release(job.held[i], freed[i]);
   }
 
-  // False: nothing more is known to end.
+  // … or, before that, from when on another job may be stopped. False: nothing more is known to
+  // end.
   bool go_to_next_end() {
     std::vector<TimeMs> ends;
     ends.reserve(state_.jobs.size());
-    for (const Job& job : state_.jobs) ends.push_back(end_of(job));
-    const auto first = std::ranges::min_element(ends);
-    if (first == ends.end() || *first == kNoEnd) return false;
-    const TimeMs passing = *first;
+    TimeMs passing = kNoEnd;
+    for (const Job& job : state_.jobs) {
+      ends.push_back(end_of(job));
+      passing = std::min({passing, ends.back(), preemptible_in(job)});
+    }
+    if (passing == kNoEnd) return false;
     passed_ += passing;
     state_.now_ms += passing;
     for (std::size_t i = 0; i < state_.jobs.size(); ++i)
@@ -148,6 +151,13 @@ class Replay {
     if (pace <= 0) return kNoEnd;
     const double ms = std::ceil(static_cast<double>(*job.remaining_ms) / pace);
     return ms <= static_cast<double>(kFarthest) ? static_cast<TimeMs>(ms) : kNoEnd;
+  }
+
+  // Of one that is not to be stopped until it has run for its least time.
+  TimeMs preemptible_in(const Job& job) const {
+    if (!job.preemptible || !job.runs_on(state_.now_ms)) return kNoEnd;
+    const TimeMs ms = job.min_run_ms - (state_.now_ms - job.running_since_ms);
+    return ms <= kFarthest ? ms : kNoEnd;
   }
 
   void work(Job& job, TimeMs passing) {

@@ -7,12 +7,14 @@
 #include "scheduler/session/session.h"
 
 #include <algorithm>
+#include <map>
+#include <optional>
+#include <string>
 #include <unordered_map>
+#include <vector>
 
 namespace rubato::sched {
-namespace {
 
-// By job: where it holds GPUs once the plan is done.
 std::vector<GpusOnNodes> places_once_done(const ClusterState& state, const Plan& plan) {
   std::unordered_map<JobId, const Action*> action_of;
   for (const Action& action : plan.actions) action_of[action.job] = &action;
@@ -31,6 +33,8 @@ std::vector<GpusOnNodes> places_once_done(const ClusterState& state, const Plan&
   }
   return places;
 }
+
+namespace {
 
 std::vector<Gpus> gpus_of(const std::vector<GpusOnNodes>& places) {
   std::vector<Gpus> gpus;
@@ -53,6 +57,58 @@ void share_beside_gpus(const ClusterState& state, const Policy& policy, const Po
   CHECK(!plan.cpu_memory || are_within(*plan.cpu_memory, state, places));
 }
 
+// Waits for GPUs that others have and, by their rights, need not give.
+bool waits_for_gpus(const Verdict& verdict) {
+  const bool waits = verdict.reason == Reason::kInsufficientGpus ||
+                     verdict.reason == Reason::kQueueLimit || verdict.reason == Reason::kCellsFull;
+  return verdict.outcome == Outcome::kNotNow && waits;
+}
+
+// The jobs that a plan stops and that are not to be stopped.
+std::map<std::string, const Job*> kept_and_stopped(const ClusterState& state, const Plan& plan) {
+  std::map<JobId, const Job*> kept;
+  for (const Job& job : state.jobs)
+    if (job.runs_on(state.now_ms)) kept[job.id] = &job;
+  std::map<std::string, const Job*> stopped;  // by the name that verdicts have
+  for (const Action& action : plan.actions)
+    if (const auto found = kept.find(action.job);
+        action.kind == ActionKind::kPreempt && found != kept.end())
+      stopped[found->second->name] = found->second;
+  return stopped;
+}
+
+// Whom another plan, in which all jobs may be stopped, makes room for by stopping some that are not
+// to be waits for these.
+void name_those_that_run_on(const Problem& problem, const Targets& targets,
+                            const PolicyConfig& config, Plan& plan) {
+  const ClusterState& state = problem.state();
+  const auto runs_on = [&](const Job& job) { return job.runs_on(state.now_ms); };
+  if (!config.preempt || std::ranges::none_of(state.jobs, runs_on) ||
+      std::ranges::none_of(plan.verdicts, waits_for_gpus))
+    return;
+  const Plan other = Session(problem, targets, config, Session::Kept::kMayStop).run();
+  const auto stopped = kept_and_stopped(state, other);
+  for (std::size_t i = 0; i < plan.verdicts.size(); ++i) {
+    Verdict& verdict = plan.verdicts[i];
+    if (!waits_for_gpus(verdict) || other.verdicts[i].reason != Reason::kWaitingForRelease)
+      continue;
+    std::vector<std::string> names;
+    std::optional<TimeMs> until = 0;  // of all of them
+    for (const std::string& name : other.verdicts[i].waits_for) {
+      const auto found = stopped.find(name);
+      if (found == stopped.end()) continue;
+      const Job& job = *found->second;
+      names.push_back(name);
+      if (!job.preemptible) until.reset();
+      if (until) until = std::max(*until, job.running_since_ms + job.min_run_ms);
+    }
+    if (names.empty()) continue;
+    verdict.reason = Reason::kOthersNotPreemptible;
+    verdict.waits_for = std::move(names);
+    verdict.until_ms = until;
+  }
+}
+
 }  // namespace
 
 Plan make_plan(const ClusterState& state, const Policy& policy, const PolicyConfig& config) {
@@ -62,6 +118,7 @@ Plan make_plan(const ClusterState& state, const Policy& policy, const PolicyConf
   if (config.queue_weights) shares = guarantee_by_weight(problem);
   const Targets targets = policy.decide(problem);
   Plan plan = Session(problem, targets, config).run();
+  name_those_that_run_on(problem, targets, config, plan);
   plan.queue_shares = std::move(shares);
   share_beside_gpus(state, policy, config, plan);
   return plan;

@@ -7,7 +7,9 @@
 // pod by pod, to the job whose throughput it raises most, relative to that job's throughput at its
 // minimum and its weight. Room for a minimum is made, in this order, by pods that are leaving
 // already, by the surplus of elastic jobs, and by preempting jobs that the policy lets it displace,
-// or, inside a guarantee, those that borrow it. Nothing is moved from node to node.
+// or, inside a guarantee, those that borrow it. A job that is not to be preempted (Job::runs_on)
+// gives its surplus and keeps its minimum, under every policy. Nothing is moved from node to node,
+// but by policies that say places, and from nodes that are about to go (Node::leaving).
 //
 // Decisions are typed. Sentences are made of them at the edge (to_text, explain), once; nobody
 // reads them back.
@@ -39,7 +41,7 @@ enum class ActionKind {
   kStart,  // from nothing to at least min
   kGrow,
   kShrink,   // stays at or above min
-  kRepair,   // lost pods are replaced or written off
+  kRepair,   // lost pods are replaced or written off; those on a node that goes are replaced
   kPreempt,  // to nothing: checkpoint, requeue
 };
 const char* name_of(ActionKind kind);
@@ -93,6 +95,11 @@ struct ChangesType {  // stops, to start on GPUs of another type
 struct ChangesNodes {  // leaves some or all of its nodes, to come back on those that were chosen
   bool operator==(const ChangesNodes&) const = default;
 };
+struct LeavesNode {  // one that is about to go (Node::leaving)
+  NodeId node;
+  std::string why;  // Node::why_not
+  bool operator==(const LeavesNode&) const = default;
+};
 struct SharesGpus {  // starts on GPUs of another job
   std::string host;  // name of that job
   bool operator==(const SharesGpus&) const = default;
@@ -105,7 +112,7 @@ struct StopsSharing {  // is no guest any more
 };
 using Cause = std::variant<RoomForMinimum, FreeGpusHelp, WorthMoreElsewhere, MaxLowered,
                            SizeNotAllowed, LimitLowered, PodLost, MakesRoom, Displaced, ChangesType,
-                           ChangesNodes, SharesGpus, StopsSharing>;
+                           ChangesNodes, LeavesNode, SharesGpus, StopsSharing>;
 std::string to_text(const Cause& cause);  // a clause, for the event
 
 struct Action {
@@ -141,6 +148,11 @@ enum class Reason {
   kBehind,             // the policy holds it back: waits_for: the job that comes first
   kCellsFull,          // its queue has its cells and nothing else; available: the most for it there
   kLoadLimit,          // not admitted yet: in_use: wanted by those before it; available: of so many
+  kOthersNotPreemptible,  // waits_for: would be stopped for it, if they were not to run on
+                          // (Job::runs_on); until_ms: when they may be
+  kGuaranteeFull,         // Job::preemptible is false, and what its queue is guaranteed has no room
+                          // for it beside others of which it is, too
+  kNodeLeaves,            // placed: pods of it stay on `node`, which is about to go
 };
 
 // Of one job.
@@ -156,6 +168,9 @@ struct Verdict {
   Gpus of_nodes = 0;
   std::vector<std::string> waits_for;  // names of jobs; empty: pods that are leaving
   std::string queue = {};  // of kQueueLimit: the parent whose limit it is; "": the job's queue's
+  // Of kOthersNotPreemptible, in the time of ClusterState::now_ms; none: not before they end.
+  std::optional<TimeMs> until_ms = {};
+  NodeId node = {};  // of kNodeLeaves: one of them
   bool operator==(const Verdict&) const = default;
 };
 
@@ -173,6 +188,9 @@ struct Plan {
   std::optional<CpuMemoryShares> cpu_memory = {};
   bool operator==(const Plan&) const = default;
 };
+
+// Of ClusterState::jobs, in their order: where each holds GPUs once the plan is done.
+std::vector<GpusOnNodes> places_once_done(const ClusterState& state, const Plan& plan);
 
 // A verdict for people.
 struct Explanation {

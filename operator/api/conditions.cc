@@ -33,7 +33,8 @@ const std::vector<ConditionAbout>& condition_types() {
       {condition::kRescaling, "A planned change of its workers is under way; training goes on."},
       {condition::kRecovering, "A loss is being repaired; training stands still."},
       {condition::kDegraded,
-       "It runs with fewer GPUs than it was given, or cannot write its checkpoint."},
+       "It runs with fewer GPUs than it was given, cannot write its checkpoint, or its script has "
+       "made no Job yet."},
       {condition::kSuspended,
        "spec.suspend holds it, its checkpoint is written, and nothing of it runs any more. False "
        "with reason Suspending while that is under way."},
@@ -48,9 +49,9 @@ const std::vector<ConditionAbout>& condition_types() {
        "A warning: spec.objective.deadline is over, would be missed at the speed of now, or is "
        "nothing that the scheduling policy looks at."},
       {condition::kDiverged,
-       "A warning: workers held different states, as after a bit that flipped in a memory; the "
-       "message "
-       "names both sides. False again when rounds were committed for ten minutes since."},
+       "A warning: workers held different states, as after a bit that flipped in a memory, or some "
+       "added gradients wrongly twice in a row; the message names both sides. False again when "
+       "rounds were committed for ten minutes since."},
   };
   return kTypes;
 }

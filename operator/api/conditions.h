@@ -66,6 +66,10 @@ inline constexpr std::string_view kWaitingForRelease =
     "WaitingForRelease";  // old pods not yet gone
 inline constexpr std::string_view kQueueLimit = "QueueLimit";
 inline constexpr std::string_view kLoadLimit = "LoadLimit";  // not admitted yet
+inline constexpr std::string_view kOthersNotPreemptible =
+    "OthersNotPreemptible";  // which would have to make room for it
+inline constexpr std::string_view kGuaranteeFull =
+    "GuaranteeFull";  // of a job that is not preemptible
 inline constexpr std::string_view kQueueNotFound = "QueueNotFound";
 inline constexpr std::string_view kQueueForbidden = "QueueForbidden";  // not for this namespace
 inline constexpr std::string_view kPodForbidden = "PodForbidden";      // by a quota, Pod Security …
@@ -105,6 +109,7 @@ inline constexpr std::string_view kLinkFailed = "LinkFailed";
 inline constexpr std::string_view kStepFailed = "StepFailed";  // a worker lives and cannot do it
 inline constexpr std::string_view kRecovered = "Recovered";
 inline constexpr std::string_view kFewerThanAllocated = "FewerThanAllocated";
+inline constexpr std::string_view kNoJobYet = "NoJobYet";  // a script of runtime pytorch
 // Suspended
 inline constexpr std::string_view kSuspended = "Suspended";
 inline constexpr std::string_view kSuspending = "Suspending";

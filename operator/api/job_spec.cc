@@ -168,6 +168,18 @@ const ObjectSchema& TrainingJobSpec::schema() {
     s.field("suspend", &TrainingJobSpec::suspend,
             "True: checkpoint, release all GPUs and wait. False again: go on.")
         .defaulted();
+    s.field("preemptible", &TrainingJobSpec::preemptible,
+            "False: once it runs it is never stopped, nor moved, for another job, whatever that "
+            "one's priority is. It still shrinks to gpus.min for others. Where queues are "
+            "guaranteed anything it starts inside the guarantee of its own (docs/queues.md).")
+        .defaulted()
+        .immutable();
+    s.field("minRunSeconds", &TrainingJobSpec::min_run_seconds,
+            "How long it runs at least before it may be stopped or moved for another job: from "
+            "the moment when it is given GPUs after it had none (status.allocation.runningSince).")
+        .defaulted()
+        .at_least(0)
+        .at_most(86400);
     s.field("gpus", &TrainingJobSpec::gpus, "How many GPUs.").required();
     s.field("accelerators", &TrainingJobSpec::accelerators, "Which GPU types.").defaulted();
     s.field("topology", &TrainingJobSpec::topology, "How near to each other its pods are to be.")

@@ -183,6 +183,8 @@ struct TrainingJobSpec {
   std::string queue = "default";
   std::string priority_class_name;
   bool suspend = false;
+  bool preemptible = true;           // false: once it runs it is never stopped for another job
+  std::int64_t min_run_seconds = 0;  // nor so long after its start
   GpusSpec gpus;
   AcceleratorsSpec accelerators;
   std::optional<TopologySpec> topology;

@@ -44,6 +44,8 @@ const ObjectSchema& Allocation::schema() {
     s.field("gpus", &Allocation::gpus, "Sum over the pods.").required();
     s.field("pods", &Allocation::pods, "The pods that should exist.").required();
     s.field("since", &Allocation::since, "When it was decided.");
+    s.field("runningSince", &Allocation::running_since,
+            "When it was last given pods after it had none: minRunSeconds count from then.");
     s.field("reason", &Allocation::reason, "Why this and not another.");
     s.field("preempted", &Allocation::preempted, "Its GPUs were taken for another job.");
     s.field(

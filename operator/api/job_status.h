@@ -50,8 +50,9 @@ struct Allocation {
   std::int32_t gpus = 0;
   std::vector<AllocatedPod> pods;
   std::optional<WallTime> since;
-  std::string reason;             // why this and not another
-  std::optional<bool> preempted;  // its GPUs were taken for another job
+  std::optional<WallTime> running_since;  // there were no pods before
+  std::string reason;                     // why this and not another
+  std::optional<bool> preempted;          // its GPUs were taken for another job
   // Pods that have left it, of the job's life: that failed of themselves, and that others ended.
   std::optional<std::int64_t> failed_pods;
   std::optional<std::int64_t> lost_pods;

@@ -1,7 +1,8 @@
 // AwaitedRoom: pods that leave together, for their job has ended, shrinks or is preempted, are gone
 // one after the other, most within a second. A round in between would deal their GPUs out in small
 // parts: jobs start smaller than they should, and the pause between two growths keeps them so. A
-// round waits for them, once for each pod and never longer than `patience`. One task. O(pods).
+// round waits for them, once for each pod and never longer than `patience`. One task. O(pods), and
+// one view of each job.
 #pragma once
 
 #include "operator/control/cluster_view.h"

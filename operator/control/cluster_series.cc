@@ -2,6 +2,7 @@
 
 #include "operator/api/codec.h"
 #include "operator/api/conditions.h"
+#include "operator/control/leaving_nodes.h"
 #include "operator/control/metric_catalog.h"
 #include "operator/control/topology.h"
 
@@ -270,6 +271,10 @@ class Series {
     out_.family(metric("rubato_cluster_schedulable_gpus"));
     for (const auto& [type, counts] : types)
       out_.sample({type}, static_cast<double>(counts.second));
+    const auto unreadable = std::ranges::count_if(
+        cluster_.nodes, [](const auto& node) { return !maintenance_of(*node).ok(); });
+    out_.family(metric("rubato_cluster_unreadable_maintenances"));
+    out_.sample({}, static_cast<double>(unreadable));
   }
 
   const ClusterSeries& cluster_;

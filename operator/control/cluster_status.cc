@@ -13,12 +13,13 @@ void write(kube::Client& client, StatusDiff& diff, const kube::ResourceType& typ
            const std::string& name, const json::Value& seen, const json::Value& wanted,
            MonoTime now) {
   const json::Value patch = diff.patch(type, seen, wanted, now);
-  if (patch.size() == 0) return;
+  if (patch.size() == 0 || diff.rests(type, name, now)) return;
   const auto written =
       client.patch(type, {"", name}, kube::PatchType::kMerge,
                    json::Value::object({{"status", patch}}), {.subresource = "status"});
   if (written.ok()) return diff.note_written(type, patch, wanted, (*written)["status"], now);
   if (written.error().code() == Code::kNotFound) return;
+  diff.note_unwritten(type, name, now);
   LOG_WARNING("scheduler", "status of {} {} is not written: {}", type.kind, name,
               written.error().to_string());
 }

@@ -1,7 +1,7 @@
 // Writes the status of TrainingQueues and SchedulingPolicies, after a round. What differs from the
-// caches is patched; a write that fails is made again in the next round. Lives on the scheduler's
-// task. Where several installations see an object, the first that wrote its status goes on alone,
-// until the label rubato.dev/installation says whose it is.
+// caches is patched; a write that fails is made again in a round of kUnwrittenFor later. Lives on
+// the scheduler's task. Where several installations see an object, the first that wrote its status
+// goes on alone, until the label rubato.dev/installation says whose it is.
 #pragma once
 
 #include "kube/client.h"

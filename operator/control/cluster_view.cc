@@ -8,6 +8,7 @@
 #include "operator/control/captured_queues.h"
 #include "operator/control/claim_users.h"
 #include "operator/control/job_history.h"
+#include "operator/control/leaving_nodes.h"
 #include "operator/control/node_fit.h"
 #include "operator/control/worker_pod.h"
 
@@ -94,9 +95,12 @@ class Capture {
                     [](const kube::Amount& amount) { return amount.resource == kPods; });
     if (!counts_pods) seen.free.others[0] = kNoLimit;
     const auto renewal = world_.renewals.find(node.meta.name);
-    seen.why_not =
-        why_unschedulable(node, renewal == world_.renewals.end() ? nullptr : &renewal->second,
-                          world_.suspects, world_.now, config_);
+    seen.why_not = why_leaving(node, world_.wall, config_);
+    seen.leaving = !seen.why_not.empty();
+    if (!seen.leaving)
+      seen.why_not =
+          why_unschedulable(node, renewal == world_.renewals.end() ? nullptr : &renewal->second,
+                            world_.suspects, world_.now, config_);
     seen.schedulable = seen.why_not.empty();
     nodes_.emplace(seen.id, std::move(seen));
   }
@@ -222,6 +226,8 @@ class Capture {
     const api::JobPriority priority = priority_in_force(job);
     seen.priority = priority.value;
     seen.may_preempt = priority.preempts;
+    seen.preemptible = job.spec.preemptible;
+    seen.min_run_ms = job.spec.min_run_seconds * 1000;
     seen.not_admitted = captured_queues_.why_not_admitted(job);
     seen.weight = job.spec.objective.weight;
     if (const auto& deadline = job.spec.objective.deadline)
@@ -335,7 +341,7 @@ class Capture {
       if (is_gone_for_us(*pod)) continue;
       seen.held.push_back({-1, pod->node_name, "", seen.per_pod.gpus, true, false});
     }
-    seen.settled = is_settled(job, promised);
+    seen.settled = is_settled(job, promised, allocated);
   }
 
   // A terminating pod on a node that is silent or gone will not come free soon, nor one that should
@@ -354,11 +360,16 @@ class Capture {
   }
 
   // No rescale under way: every allocated GPU trains, and nothing else does.
-  bool is_settled(const api::TrainingJob& job, sched::Gpus promised) const {
+  bool is_settled(const api::TrainingJob& job, sched::Gpus promised,
+                  const std::set<std::string>& allocated) const {
     if (promised == 0) return true;
     const auto view = world_.view_of ? world_.view_of(job.meta.uid) : std::nullopt;
+    // As many as that may train while others are to take their places.
     return view && view->phase == coordinator::Phase::kTraining &&
-           static_cast<sched::Gpus>(view->members.size()) == promised;
+           static_cast<sched::Gpus>(view->members.size()) == promised &&
+           std::ranges::all_of(view->members, [&](const coordinator::MemberView& member) {
+             return allocated.contains(member.pod);
+           });
   }
 
   void add_queues() {

@@ -37,6 +37,24 @@ struct Config {
   // A node whose Lease was not renewed for this long gets no new pod; 0: the Lease's own duration.
   Duration node_lease_limit = 0s;
   Duration teardown_extra = 30s;  // beyond the grace period, then the finalizer goes anyway
+
+  // Jobs leave a node so long before its maintenance (leaving_nodes.h),
+  Duration maintenance_lead = 300s;
+  // and at once where it has a taint with one of these keys, of whatever effect. They say that the
+  // node will end:
+  std::vector<std::string> leaving_taints = {
+      // kubernetes/autoscaler, utils/taints: before it drains and removes the node.
+      "ToBeDeletedByClusterAutoscaler",
+      // karpenter.sh, disruption: expired, drifted, consolidated, interrupted or deleted.
+      "karpenter.sh/disrupted",
+      // aws/aws-node-termination-handler, pkg/node: a spot interruption, a scheduled event of EC2,
+      // a scale-in (with taintNode, or TAINT_NODE).
+      "aws-node-termination-handler/spot-itn", "aws-node-termination-handler/scheduled-maintenance",
+      "aws-node-termination-handler/asg-lifecycle-termination",
+      // GKE, k8s-node-termination-handler: on nodes with GPUs, an hour before.
+      "cloud.google.com/impending-node-termination",
+      // AKS, node auto-drain: a spot node is preempted, a machine redeployed or terminated.
+      "remediator.kubernetes.azure.com/unschedulable"};
 };
 
 }  // namespace rubato::control

@@ -6,6 +6,8 @@
 #include "operator/control/worker_pod.h"
 
 #include <algorithm>
+#include <set>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -94,8 +96,8 @@ Status JobPass::check_gang() {
   queued_message_ =
       "its pods did not all start in time: " + (cause.empty() ? view_->reason : cause);
   avoid_nodes_of_late_pods();
-  d_.memory.note_failed_start(job_.meta.uid, job_.meta.generation, d_.policy.get()->gang_start,
-                              now());
+  d_.memory.note_failed_start(job_.meta.uid, {job_.meta.generation, job_.status.allocation->epoch},
+                              d_.policy.get()->gang_start, now());
   d_.memory.hold_back(
       job_.meta.uid,
       {.until = now() + d_.config.requeue_delay, .reason = queued_reason_, .why = queued_message_});
@@ -251,10 +253,10 @@ std::optional<CommonRefusal> JobPass::refused_by_all() const {
 
 std::map<std::string, const api::AllocatedPod*> JobPass::unstarted() const {
   std::map<std::string, const api::AllocatedPod*> waiting;
+  const std::set<std::string_view> heard(view_->heard_pods.begin(), view_->heard_pods.end());
   for (const auto& [name, allocated] : allocated_) {
     const kube::Pod* pod = find(name);
-    const auto& heard = view_->heard_pods;
-    if (std::find(heard.begin(), heard.end(), name) != heard.end()) continue;
+    if (heard.contains(name)) continue;
     const bool is_lost = pod == nullptr ? lost_.contains(lost_name(*allocated))
                                         : was_lost(*pod) || pod->meta.deleting.has_value();
     if (is_lost || (pod != nullptr && is_member(pod->meta.uid))) continue;

@@ -129,21 +129,33 @@ class Figures {
   }
 
   static double tenths(double seconds) { return std::round(seconds * 10) / 10; }
+  static double thousandths(double value) { return std::round(value * 1000) / 1000; }
 
+  static coordinator::GpuSeconds in_tenths(const coordinator::GpuSeconds& spent) {
+    return {.useful = tenths(spent.useful),
+            .queue = tenths(spent.queue),
+            .rescale = tenths(spent.rescale),
+            .failure = tenths(spent.failure),
+            .checkpoint = tenths(spent.checkpoint),
+            .straggling = tenths(spent.straggling)};
+  }
+
+  // The difference of two rounded sums is booked: what rounding leaves out of the one in the status
+  // would be booked anew with each status.
   void gpu_time() {
     if (!facts_.gpu_seconds || facts_.gpu_seconds->held() <= 0) return;
-    const coordinator::GpuSeconds& spent = *facts_.gpu_seconds;
+    const coordinator::GpuSeconds spent = in_tenths(*facts_.gpu_seconds);
     book_by_type(spent.held() - gpu_seconds_of(job_.status).held());
-    status_.useful_gpu_seconds = tenths(spent.useful);
+    status_.useful_gpu_seconds = spent.useful;
     api::LostGpuSeconds lost;
-    lost.queue = tenths(spent.queue);
-    lost.rescale = tenths(spent.rescale);
-    lost.failure = tenths(spent.failure);
-    lost.checkpoint = tenths(spent.checkpoint);
-    lost.straggling = tenths(spent.straggling);
+    lost.queue = spent.queue;
+    lost.rescale = spent.rescale;
+    lost.failure = spent.failure;
+    lost.checkpoint = spent.checkpoint;
+    lost.straggling = spent.straggling;
     status_.lost_gpu_seconds = lost;
     api::Performance performance = status_.performance.value_or(api::Performance{});
-    performance.goodput = std::round(1000 * spent.useful / spent.held()) / 1000;
+    performance.goodput = thousandths(facts_.gpu_seconds->useful / facts_.gpu_seconds->held());
     status_.performance = performance;
   }
 
@@ -160,7 +172,8 @@ class Figures {
       if (found == all.end()) found = all.insert(found, {.gpu_type = pod.gpu_type});
       found->seconds = found->seconds + seconds * pod.gpus / gpus;
     }
-    for (auto& of_type : status_.gpu_seconds_by_type) of_type.seconds = tenths(of_type.seconds);
+    for (auto& of_type : status_.gpu_seconds_by_type)
+      of_type.seconds = thousandths(of_type.seconds);
   }
 
   // One measured point per (type, count): the latest. Only while nothing changes, and of steps that

@@ -62,10 +62,11 @@ std::map<std::string_view, double> by_use(const TrainingJob& job) {
 // Of waiting and of the end, as docs/runbook.md has them: the test `runbook` compares the two.
 constexpr std::string_view kReasons[] = {
     reason::kWaitingForGpus, reason::kWaitingForRelease, reason::kQueueLimit, reason::kLoadLimit,
-    reason::kQueueNotFound, reason::kQueueForbidden, reason::kPodForbidden, reason::kNeverFits,
-    reason::kPreempted, reason::kRequeued, reason::kGangTimeout, reason::kNodesAvoided,
-    reason::kNodesUnavailable, reason::kNodesRefused, reason::kClaimNotFound, reason::kClaimsDenied,
-    reason::kClaimLost, reason::kClaimNotBound, reason::kClaimInUse, reason::kStorageClassNotFound,
+    reason::kOthersNotPreemptible, reason::kGuaranteeFull, reason::kQueueNotFound,
+    reason::kQueueForbidden, reason::kPodForbidden, reason::kNeverFits, reason::kPreempted,
+    reason::kRequeued, reason::kGangTimeout, reason::kNodesAvoided, reason::kNodesUnavailable,
+    reason::kNodesRefused, reason::kClaimNotFound, reason::kClaimsDenied, reason::kClaimLost,
+    reason::kClaimNotBound, reason::kClaimInUse, reason::kStorageClassNotFound,
     reason::kStepsReached, reason::kEndedByScript, reason::kDeadlineExceeded, reason::kMaxRestarts,
     reason::kInvalidTemplate, reason::kInvalidSpec,
     // Of workers.

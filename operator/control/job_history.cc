@@ -90,6 +90,8 @@ void add_history(const api::TrainingJob& job, sched::Job& seen) {
   const auto& allocation = job.status.allocation;
   if (allocation && allocation->since && !allocation->pods.empty())
     seen.allocated_ms = in_ms(*allocation->since);
+  if (allocation && allocation->running_since && !allocation->pods.empty())
+    seen.running_since_ms = in_ms(*allocation->running_since);
   if (seen.measured.empty() || !job.spec.training) return;
   const api::Progress done = job.status.progress.value_or(api::Progress{});
   const double tokens_per_step = tokens_of_a_step(job, done.step, done.tokens);

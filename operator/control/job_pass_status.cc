@@ -177,7 +177,8 @@ void JobPass::emit_transitions(const api::TrainingJobStatus& wanted) {
         now.type == api::condition::kDiverged || now.type == api::condition::kCheckpointNotShared ||
         now.type == api::condition::kCheckpointUnusable ||
         now.type == api::condition::kDeadlineAtRisk ||
-        now.reason == api::reason::kCheckpointFailed || is_for_its_owner(now.reason);
+        now.reason == api::reason::kCheckpointFailed || now.reason == api::reason::kNoJobYet ||
+        is_for_its_owner(now.reason);
     const bool is_final =
         now.type == api::condition::kComplete || now.type == api::condition::kFailed;
     emit({warning ? kube::EventLevel::kWarning : kube::EventLevel::kNormal, now.reason, now.type,

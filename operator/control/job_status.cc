@@ -277,6 +277,10 @@ class Builder {
         return reason::kQueueLimit;
       case sched::Reason::kLoadLimit:
         return reason::kLoadLimit;
+      case sched::Reason::kOthersNotPreemptible:
+        return reason::kOthersNotPreemptible;
+      case sched::Reason::kGuaranteeFull:
+        return reason::kGuaranteeFull;
       case sched::Reason::kQueueUnknown:
         return reason::kQueueNotFound;
       case sched::Reason::kQueueForbidden:
@@ -295,6 +299,7 @@ class Builder {
       case sched::Reason::kInsufficientGpus:
       case sched::Reason::kBehind:
       case sched::Reason::kCellsFull:
+      case sched::Reason::kNodeLeaves:
         return reason::kWaitingForGpus;
     }
     return reason::kWaitingForGpus;
@@ -349,6 +354,11 @@ class Builder {
     if (!over && facts_.view && !facts_.view->checkpoint_unread.empty())
       return set(condition::kDegraded, true, reason::kCheckpointFailed,
                  "waits for the checkpoints and asks again: " + facts_.view->checkpoint_unread);
+    const bool is_script = job_.spec.runtime == api::Runtime::kPytorch;
+    if (!over && is_script && facts_.view && !facts_.view->idle_process.empty())
+      return set(condition::kDegraded, true, reason::kNoJobYet,
+                 "the script has made no rubato.Job yet, or does not iterate over it: " +
+                     facts_.view->idle_process);
     if (over || !is_stepping() || members() >= held())
       return set(condition::kDegraded, false, reason::kRecovered,
                  over            ? "finished"

@@ -259,11 +259,13 @@ std::set<std::string> Memory::grown_since(MonoTime since) const {
   return jobs;
 }
 
-void Memory::note_failed_start(const std::string& job_uid, std::int64_t generation, Duration time,
+void Memory::note_failed_start(const std::string& job_uid, const FailedStart& start, Duration time,
                                MonoTime now) {
   std::lock_guard lock(mutex_);
   FailedStarts& failed = failed_starts_[job_uid];
-  if (failed.generation != generation) failed = {.generation = generation};
+  if (failed.in_a_row > 0 && failed.epoch == start.epoch) return;
+  if (failed.generation != start.generation) failed = {.generation = start.generation};
+  failed.epoch = start.epoch;
   ++failed.in_a_row;
   failed.spare_only_until = now + doubled(kSpareOnly * time, failed.in_a_row - 1, kSpareOnlyMost);
 }

@@ -53,6 +53,12 @@ struct FailedStarts {
   int in_a_row = 0;
   std::int64_t generation = 0;  // of the spec that did not start: with another one it is tried anew
   MonoTime spare_only_until{};
+  std::int64_t epoch = 0;  // of the allocation of the last
+};
+// Of which spec, and with which allocation.
+struct FailedStart {
+  std::int64_t generation = 0;
+  std::int64_t epoch = 0;
 };
 
 // The API server let a job have no more pods than make up `gpus` (a quota, a policy): it is not
@@ -166,8 +172,9 @@ class Memory {
   void note_grown(const std::string& job_uid, MonoTime now);
   std::set<std::string> grown_since(MonoTime since) const;
 
-  // Its pods did not all start within `time`, or it trains.
-  void note_failed_start(const std::string& job_uid, std::int64_t generation, Duration time,
+  // Its pods did not all start within `time`, or it trains. An allocation counts once, however
+  // often it is tried to give that back.
+  void note_failed_start(const std::string& job_uid, const FailedStart& start, Duration time,
                          MonoTime now);
   void note_started(const std::string& job_uid);
   std::map<std::string, FailedStarts> failed_starts() const;

@@ -159,6 +159,11 @@ std::vector<MetricInfo> cluster() {
        {"gpu_type"},
        "GPUs",
        "Those of nodes that are ready and not cordoned."},
+      {"rubato_cluster_unreadable_maintenances",
+       kGauge,
+       {},
+       "nodes",
+       "Nodes whose annotation rubato.dev/maintenance-at is no time: it is not looked at."},
   };
 }
 

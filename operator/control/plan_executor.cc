@@ -33,6 +33,7 @@ api::Allocation allocation_after(const api::TrainingJob& job, const sched::Actio
   next.reason = to_text(action.cause);
   next.preempted.reset();
   if (action.kind == sched::ActionKind::kPreempt) next.preempted = true;
+  const bool had_pods = !next.pods.empty();
   std::erase_if(next.pods, [&](const api::AllocatedPod& pod) {
     return std::find(action.remove.begin(), action.remove.end(), pod.ordinal) !=
            action.remove.end();
@@ -50,6 +51,10 @@ api::Allocation allocation_after(const api::TrainingJob& job, const sched::Actio
   }
   next.gpus = 0;
   for (const auto& pod : next.pods) next.gpus += pod.gpus;
+  if (next.pods.empty())
+    next.running_since.reset();
+  else if (!had_pods || !next.running_since)
+    next.running_since = now;
   return next;
 }
 
@@ -67,6 +72,7 @@ api::Allocation released(const api::TrainingJob& job, const std::string& reason,
                          std::int64_t leader, WallTime now) {
   api::Allocation next = next_allocation(job, leader, now);
   next.pods.clear();
+  next.running_since.reset();
   next.gpus = 0;
   next.reason = reason;
   next.preempted.reset();

@@ -8,6 +8,7 @@
 #include "operator/api/codec.h"
 #include "operator/api/resources.h"
 #include "operator/control/cluster_status.h"
+#include "operator/control/leaving_nodes.h"
 #include "operator/control/plan_executor.h"
 #include "operator/control/pod_failures.h"
 #include "operator/control/unreleased_room.h"
@@ -23,6 +24,8 @@ namespace rubato::control {
 
 namespace {
 const std::vector<double> kRoundBuckets{0.0001, 0.001, 0.01, 0.1, 1, 10};
+// Until a round that could not begin is tried again, whatever the policy's interval is.
+constexpr auto kUndecidedPause = 1s;
 }  // namespace
 
 SchedulerLoop::SchedulerLoop(Dependencies dependencies)
@@ -63,6 +66,8 @@ void SchedulerLoop::run(const std::stop_token& stop) {
       wake();  // what happened cannot be told before they are listed again: at the next turn
     else if (settle() && take_stock() && has_seen_own_writes() && has_taken_over())
       round();
+    else
+      wake_at_ = d_.executor.now() + kUndecidedPause;  // what they ask for may come without a word
     d_.executor.sleep_for(d_.config.round_spacing, stop);
   }
 }
@@ -167,6 +172,7 @@ void SchedulerLoop::round() {
   wake_at_ = next ? began + std::chrono::milliseconds(std::clamp<std::int64_t>(
                                 *next - snapshot.state.now_ms, 0, longest_ms))
                   : MonoTime::max();
+  look_at_maintenances(world);
   d_.metrics
       .histogram("rubato_schedule_cycle_seconds", "Time of a scheduling decision.", {},
                  kRoundBuckets)
@@ -179,6 +185,27 @@ void SchedulerLoop::round() {
   write_queues(d_.client, d_.memory.status_diff(), world, snapshot, plan, d_.installation);
   profile_writer_.look_at(world, d_.executor.now());
   plan_check_.look_at(snapshot, plan, d_.executor.now());
+}
+
+// A round comes when the next node is to be left. Who wrote a time that is none is told of it once.
+void SchedulerLoop::look_at_maintenances(const World& world) {
+  if (const auto next = next_leaving(world.nodes, world.wall, d_.config))
+    wake_at_ = std::min(wake_at_, world.now + std::min<Duration>(*next - world.wall,
+                                                                 d_.policy.get()->round_interval));
+  std::map<std::string, std::string> unreadable;
+  for (const auto& node : world.nodes) {
+    const auto at = maintenance_of(*node);
+    if (at.ok()) continue;
+    const std::string& name = node->meta.name;
+    const std::string& why = unreadable[name] = at.error().what();
+    const auto told = unreadable_.find(name);
+    if (told == unreadable_.end() || told->second != why)
+      LOG_WARNING("scheduler",
+                  "node {}: its annotation {} is not looked at: {}; a time such as "
+                  "2026-12-01T10:00:00Z is expected",
+                  name, kMaintenanceAt, why);
+  }
+  unreadable_ = std::move(unreadable);
 }
 
 void SchedulerLoop::load_policy(const World& world) {
@@ -227,6 +254,11 @@ std::int64_t SchedulerLoop::named_ordinal(const api::TrainingJob& job) const {
   return highest;
 }
 
+api::Allocation SchedulerLoop::after(const api::TrainingJob& job,
+                                     const sched::Action& action) const {
+  return allocation_after(job, action, leader_, d_.executor.clock().wall(), named_ordinal(job));
+}
+
 // Of two jobs that want the same exclusive claim, in one plan, the second decides anew.
 bool SchedulerLoop::may_have_claims(const sched::Action& action, const World& world,
                                     std::set<kube::Key>& claimed) {
@@ -273,11 +305,11 @@ bool SchedulerLoop::apply(const sched::Action& action, const World& world) {
   if (!begun.ok()) {
     LOG_WARNING("scheduler", "{}", begun.error().to_string());
     d_.gate.end_decision(uid);
+    wait_after_refusal((*found)->job, after((*found)->job, action), begun.error());
     return false;  // the next round decides anew
   }
   const api::TrainingJob& job = *begun;
-  api::Allocation next =
-      allocation_after(job, action, leader_, d_.executor.clock().wall(), named_ordinal(job));
+  api::Allocation next = after(job, action);
   const auto pods = d_.caches.pods_of(job.meta.uid);
   std::map<std::string, const kube::Pod*> by_name;
   for (const auto& pod : pods) by_name[pod->meta.name] = pod.get();
@@ -306,13 +338,12 @@ bool SchedulerLoop::apply(const sched::Action& action, const World& world) {
   return true;
 }
 
-// What no other decision helps against is said of the job: etcd finds the object too large, or a
-// policy refuses the write. It is not tried again before a pause is over.
+// What no other decision helps against is said of the job: etcd finds the object too large, the CRD
+// (of an earlier release) or a policy refuses the write. It is not tried again before a pause is
+// over.
 void SchedulerLoop::wait_after_refusal(const api::TrainingJob& job, const api::Allocation& next,
                                        const Error& error) {
-  if (error.reason() != "RequestEntityTooLarge" && !kube::is_forbidden(error) &&
-      !kube::is_denied_by_admission(error))
-    return;
+  if (error.code() != Code::kInvalid && !kube::is_forbidden(error)) return;
   const std::string& uid = job.meta.uid;
   const MonoTime now = d_.executor.now();
   const std::string why =
@@ -356,6 +387,9 @@ void SchedulerLoop::tell_verdicts(const sched::Snapshot& decided_on, const sched
     const sched::Verdict& verdict = plan.verdicts[i];
     const sched::Job& job = state.jobs[i];
     JobVerdict told{verdict.outcome, verdict.reason, explain(verdict, job), ""};
+    if (verdict.until_ms)
+      told.told.message +=
+          ", until " + to_rfc3339(WallTime{std::chrono::milliseconds(*verdict.until_ms)});
     if (const auto start = starts.find(job.id); start != starts.end())
       told.expected_start = start->second;
     if (job.deadline_ms && is_blind) told.ignores_deadline = policy;

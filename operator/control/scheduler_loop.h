@@ -1,11 +1,12 @@
 // SchedulerLoop: capture → make_plan → apply, one round at a time on one task. A round starts when
 // something changed (wake), the policy's interval passed, or an instant has come that the policy
-// named (Policy::next_wake); while pods leave it waits a little for the GPUs of all (AwaitedRoom).
-// It reads the SchedulingPolicy first, and writes the status of queues and policies, and
-// ThroughputProfiles, last. Before a round it waits until the caches have seen every allocation
-// that it wrote itself, before its first one those that earlier leaders wrote, and until none of
-// them can write any more: the coordinator has taken the memberships over of jobs that hold GPUs,
-// and allocations of others that had some are written anew.
+// named (Policy::next_wake), or from which on a node is left (next_leaving); while pods leave it
+// waits a little for the GPUs of all (AwaitedRoom). It reads the SchedulingPolicy first, and writes
+// the status of queues and policies, and ThroughputProfiles, last. Before a round it waits until
+// the caches have seen every allocation that it wrote itself, before its first one those that
+// earlier leaders wrote, and until none of them can write any more: the coordinator has taken the
+// memberships over of jobs that hold GPUs, and allocations of others that had some are written
+// anew.
 #pragma once
 
 #include "kube/events.h"
@@ -78,6 +79,7 @@ class SchedulerLoop {
 
   void run(const std::stop_token& stop);
   void round();
+  void look_at_maintenances(const World& world);
   void load_policy(const World& world);
   void apply_all(const std::vector<sched::Action>& actions, const sched::ClusterState& state,
                  const World& world);
@@ -86,6 +88,7 @@ class SchedulerLoop {
   Result<api::TrainingJob> begin(const JobObject& object);
   bool apply(const sched::Action& action, const World& world);  // false: not, for now
   std::int64_t named_ordinal(const api::TrainingJob& job) const;
+  api::Allocation after(const api::TrainingJob& job, const sched::Action& action) const;
   void tell_verdicts(const sched::Snapshot& decided_on, const sched::Plan& plan);
   bool has_seen_own_writes() const;
   bool is_absent(const std::string& uid, const kube::Key& key) const;
@@ -118,9 +121,12 @@ class SchedulerLoop {
   std::mutex mutex_;
   std::unique_ptr<Condition> woken_;
   bool wake_ = false;
-  MonoTime wake_at_ = MonoTime::max();  // that the policy named; the loop's task only
-  bool loaded_policy_ = false;          // by this leader; the loop's task only
-  std::string refused_;  // why the SchedulingPolicy is not in force; the loop's task only
+  // That the policy named, or that a node is left from; the loop's task only.
+  MonoTime wake_at_ = MonoTime::max();
+  bool loaded_policy_ = false;  // by this leader; the loop's task only
+  std::string refused_;         // why the SchedulingPolicy is not in force; the loop's task only
+  // By node, why its maintenance cannot be read; the loop's task only.
+  std::map<std::string, std::string> unreadable_;
   std::map<std::string, Written> written_;  // by job uid; the loop's task only
   // Decisions whose answer was lost: each stands or does not, and until that is known nothing else
   // is decided, or a GPU might be given twice. The loop's task only.

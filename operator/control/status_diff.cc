@@ -75,4 +75,17 @@ void StatusDiff::note_written(const kube::ResourceType& type, const Value& patch
   }
 }
 
+void StatusDiff::note_unwritten(const kube::ResourceType& type, const std::string& name,
+                                MonoTime now) {
+  std::lock_guard lock(mutex_);
+  std::erase_if(unwritten_, [&](const auto& entry) { return now - entry.second >= kUnwrittenFor; });
+  unwritten_[{type.kind, name}] = now;
+}
+
+bool StatusDiff::rests(const kube::ResourceType& type, const std::string& name, MonoTime now) {
+  std::lock_guard lock(mutex_);
+  const auto found = unwritten_.find({type.kind, name});
+  return found != unwritten_.end() && now - found->second < kUnwrittenFor;
+}
+
 }  // namespace rubato::control

@@ -13,10 +13,12 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 
 namespace rubato::control {
 
 constexpr auto kDroppedFor = std::chrono::minutes(10);  // then tried again: CRDs are upgraded, too
+constexpr auto kUnwrittenFor = std::chrono::seconds(10);  // after a write that failed
 
 class StatusDiff {
  public:
@@ -28,10 +30,16 @@ class StatusDiff {
   void note_written(const kube::ResourceType& type, const json::Value& patch,
                     const json::Value& wanted, const json::Value& kept, MonoTime now);
 
+  // Of objects that are looked at in each round, of which there may be twenty a second: one that
+  // could not be written rests.
+  void note_unwritten(const kube::ResourceType& type, const std::string& name, MonoTime now);
+  bool rests(const kube::ResourceType& type, const std::string& name, MonoTime now);
+
  private:
   std::mutex mutex_;
   std::map<std::string, std::map<std::string, MonoTime>> dropped_;  // by kind and path: when seen
   std::set<std::string> told_;
+  std::map<std::pair<std::string, std::string>, MonoTime> unwritten_;  // by kind and name: when
 };
 
 }  // namespace rubato::control

@@ -186,6 +186,9 @@ struct View : Progress {
   std::string checkpoint_failing;
   // Whom the disk of checkpoints has not answered for long, when it is to begin; it asks on.
   std::string checkpoint_unread;
+  // Whose process has shown no sign of work since it began, for long; empty: nobody's. A script of
+  // runtime `pytorch` shows none before it makes its Job and iterates over it.
+  std::string idle_process;
   std::uint64_t recomputed_steps = 0;
   std::uint64_t ended_at = 0;  // the step after which the script ended the job; 0: it has not
   std::optional<MonoTime> parked_since;

@@ -238,15 +238,15 @@ bool JobMachine::begin_planned(MonoTime now) {
   return true;
 }
 
-// Nobody to go on with, or too few: replacements are awaited until the leavers' time is up.
+// Nobody to go on with, or too few: replacements are awaited as long as a leaver has time, and one
+// whose pod was not told to end has it.
 bool JobMachine::await_replacements(MonoTime now, const Moves& moves) {
   bool overdue = !moves.stay.empty();
   for (const Member& m : moves.leave) {
     const Agent& agent = agents_[m.key.pod_uid];
-    if (agent.leaving && now < agent.leave_deadline) {
-      overdue = false;
-      wake_at(agent.leave_deadline);
-    }
+    if (agent.leaving && now >= agent.leave_deadline) continue;
+    overdue = false;
+    if (agent.leaving) wake_at(agent.leave_deadline);
   }
   if (overdue) begin_recovery(now, "PodDeleted", "pod " + moves.leave.front().pod + " leaves");
   return overdue;

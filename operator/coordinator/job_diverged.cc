@@ -39,13 +39,14 @@ void JobMachine::take_diverged(std::uint64_t generation, const wire::CommitRecor
   const std::string where = fmt::format("round {} of step {}", record.seq(), record.step() + 1);
   outputs_.changed = true;
   view_.diverged =
-      kept.empty()
-          ? fmt::format(
-                "{}: pods {} held different states and no majority one state: all begin "
-                "anew from the last checkpoint",
-                where, names_of(dropped))
-          : fmt::format("{}: pods {} held another state than pods {}, and begin anew as followers",
-                        where, names_of(dropped), names_of(kept));
+      kept.empty() ? fmt::format(
+                         "{}: pods {} held different states and no majority one state: all begin "
+                         "anew from the last checkpoint",
+                         where, names_of(dropped))
+                   : fmt::format("{}: pods {} {} than pods {}, and begin anew as followers", where,
+                                 names_of(dropped),
+                                 record.adds_wrongly() ? "added otherwise" : "held another state",
+                                 names_of(kept));
   if (!difference.empty()) view_.diverged += " (" + difference + ")";
   diverged_at_ = told_;
   LOG_WARNING(kLog, "{}: {}", to_string(wish_.job), view_.diverged);
@@ -148,7 +149,7 @@ void JobMachine::restart_diverged(MonoTime now) {
     if (!agent.connected || agent.dead || wished(uid) == nullptr) continue;
     for (auto& [slot, worker] : agent.workers)
       if (worker.diverged && !worker.exited && !worker.restart_sent)
-        send_restart(uid, worker, "it held another state than the others");
+        send_restart(uid, worker, "it held another state, or added otherwise, than the others");
   }
   if (diverged_at_ && now - *diverged_at_ >= kDivergedShown) {
     diverged_at_.reset();

@@ -262,6 +262,7 @@ void JobMachine::start(MonoTime now, std::optional<std::uint64_t> checkpoint,
   LOG_INFO(kLog, "{}: starts generation {} with {} {}", to_string(wish_.job), op.next.generation,
            counted(workers.size(), "worker"), op.change.reason);
   op_ = std::move(op);
+  lost_all_ = false;
   ask_swap();
 }
 
@@ -340,7 +341,8 @@ bool JobMachine::has_left(const wire::WorkerStanding& standing) const {
 
 // Checkpoint, stop, and when rank 0 and all who live have stopped: retire. A step that is too long
 // for that is abandoned between two micro-batches: all are aborted and formed anew to stand still,
-// and from there they stop with the last committed step.
+// and from there they stop with the last committed step. So do newcomers of whom one does not
+// come to stand while all others have left.
 void JobMachine::advance_stop(MonoTime now) {
   if (!stop_since_) stop_since_ = now;
   if (!compare_parked()) return wake_at(*stop_since_ + wish_.grace);
@@ -355,6 +357,7 @@ void JobMachine::advance_stop(MonoTime now) {
     const auto& s = worker->standing;
     if (has_left(s)) {  // those of the planned generation stop, once they stand in it
       stopped = false;
+      computes = true;  // for them, who are waited for no longer than for a step
       continue;
     }
     is_decided = is_decided || s.phase() == wire::WORKER_STOPPED || s.phase_name() == "checkpoint";

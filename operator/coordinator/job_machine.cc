@@ -342,6 +342,7 @@ void JobMachine::stable(MonoTime now) {
   if (wish_.is_stateless && wish_.stop) return advance_stop(now);
   if (program_failed_ && !await_all_heard(now)) return;
   if (const std::string why = why_not_whole(); !why.empty()) return begin_recovery(now, "", why);
+  lost_all_ = false;
   // A link broke and nobody died of it.
   if (suspect_since_) {
     if (now >= suspect_due()) return recover_links(now);

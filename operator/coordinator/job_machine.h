@@ -57,6 +57,7 @@ constexpr Duration kRecoveryPause = 200ms;
 constexpr Duration kRecoveryPauseMost = 30s;
 constexpr auto kDataGiveUp = 30min;  // data that cannot be read may come back until then
 constexpr auto kLookLong = 30s;      // a look at the checkpoints that is not over by then is told
+constexpr auto kIdleLong = 1min;     // and a process that has shown no sign of work by then
 
 struct Send {
   std::string pod_uid;
@@ -382,6 +383,7 @@ class JobMachine {
   void refresh_end(MonoTime now);  // the phase of a job that has ended
   std::string forming_reason() const;
   std::string why_unread(MonoTime now) const;
+  std::string who_idles(MonoTime now) const;
   void enter(Phase phase, std::string reason);
   void note_marks(const wire::WorkerStanding& standing);
   const wire::WorkerStanding* furthest_member();
@@ -471,6 +473,7 @@ class JobMachine {
   std::optional<MonoTime> first_attempt_;  // the first since the last commit, start or park
   MonoTime last_attempt_{};                // the last one
   int alarms_ = 0;                         // of attempts_: those that nobody's end has caused
+  bool lost_all_ = false;                  // the state, as each pass finds until some may start
   bool parked_ = false;
   bool abandons_step_ = false;  // a stop cannot wait for it: the next generation does not compute
   bool stuck_once_ = false;

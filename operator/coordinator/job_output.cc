@@ -74,6 +74,7 @@ void JobMachine::note_formed(std::uint64_t generation, const std::vector<Member>
 void JobMachine::restart(const WorkerKey& key, const std::string& reason, bool infrastructure) {
   Worker* worker = worker_of(key);
   if (worker == nullptr || worker->restart_sent) return;  // its end is on the way
+  if (!agents_[key.pod_uid].connected) return;  // nobody hears it: it is dead, or back, in a moment
   const bool counted = worker->restart_ordered == worker->standing.id().incarnation();
   send_restart(key.pod_uid, *worker, reason);
   if (counted) return;

@@ -176,12 +176,12 @@ void JobMachine::begin_recovery(MonoTime now, std::string_view cause, const std:
       op_ && op_->kind == Kind::kRecover &&
       std::ranges::any_of(op_->next.members, [&](const Member& m) { return member(m) == nullptr; });
   const auto ended = [&](const Member& m) { return has_ended(m); };
-  if (!is_same && std::ranges::none_of(record_.members, ended)) ++alarms_;
+  const bool is_known = is_same || lost_all_;
+  if (!is_known && std::ranges::none_of(record_.members, ended)) ++alarms_;
   Operation op;
   op.kind = Kind::kRecover;
   op.began = now;
   op.deadline = now + patience(timing_.standing_deadline);
-  outputs_.changed = true;
   // A recovery that starts again inherits the story of the first.
   if (op_ && op_->kind == Kind::kRecover) {
     op.began = op_->began;
@@ -207,7 +207,8 @@ void JobMachine::begin_recovery(MonoTime now, std::string_view cause, const std:
   join_since_.reset();
   const std::vector<Member> left_out = take_left_out(asked);
   if (asked.size() > wish_.micro_batches) asked.resize(wish_.micro_batches);
-  if (!any_state(asked)) {  // nobody holds the job any more: it starts from a checkpoint
+  lost_all_ = !any_state(asked);
+  if (lost_all_) {  // nobody holds the job any more: it starts from a checkpoint
     op_.reset();
     if (start_why_.empty()) start_why_ = reason;
     return try_start(now);
@@ -215,6 +216,7 @@ void JobMachine::begin_recovery(MonoTime now, std::string_view cause, const std:
   // Nor are those of a rack, who go one after the other before the rest has been told, attempts of
   // their own.
   const bool is_same_attempt = lost_one_more && now < last_attempt_ + timing_.standing_deadline;
+  outputs_.changed = true;
   if (!is_same_attempt && is_last_attempt_over(now, reason))
     return end(now, Phase::kFailed, view_.failure_message);
   op.next.generation = next_generation();

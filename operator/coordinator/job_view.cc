@@ -224,9 +224,10 @@ void JobMachine::refresh_phase(MonoTime now) {
     enter(Phase::kSwitching, op_->change.reason);
   } else if (record_.members.empty() || std::none_of(record_.members.begin(), record_.members.end(),
                                                      [&](const Member& m) { return member(m); })) {
-    enter(Phase::kWaiting,
-          "waiting for " + counted(wish_.start_workers, "ready worker") +
-              (view_.checkpoint_unread.empty() ? "" : "; " + view_.checkpoint_unread));
+    std::string reason = "waiting for " + counted(wish_.start_workers, "ready worker");
+    for (const std::string& why : {view_.checkpoint_unread, view_.idle_process})
+      if (!why.empty()) reason += "; " + why;
+    enter(Phase::kWaiting, std::move(reason));
   } else if (parked_) {
     enter(Phase::kParked,
           std::to_string(size) + " of at least " + counted(wish_.min_workers, "worker"));
@@ -264,8 +265,32 @@ std::string JobMachine::why_unread(MonoTime now) const {
   return "";
 }
 
+// The first whose process lives, is not ready and has shown no sign of work for long. Programs show
+// none before they are members.
+std::string JobMachine::who_idles(MonoTime now) const {
+  if (wish_.is_stateless) return "";
+  const auto in_seconds = [](Duration time) {
+    return std::chrono::duration_cast<std::chrono::seconds>(time).count();
+  };
+  for (const auto& [uid, agent] : agents_) {
+    if (!agent.connected || agent.pod == nullptr) continue;
+    for (const auto& [slot, worker] : agent.workers) {
+      const bool may_idle = worker.standing.phase() == wire::WORKER_STARTING &&
+                            worker.progress_mark == 0 && !worker.exited && !worker.refusal;
+      if (may_idle && now >= worker.progress_at + kIdleLong)
+        return fmt::format(
+            "worker {} of pod {} on node {} has run for {} s without a sign of work; after {} s "
+            "its process is ended and started again",
+            slot, agent.name, agent.node, in_seconds(kIdleLong),
+            in_seconds(timing_.start_deadline));
+    }
+  }
+  return "";
+}
+
 void JobMachine::refresh_view(MonoTime now) {
   show(view_.checkpoint_unread, why_unread(now));
+  show(view_.idle_process, who_idles(now));
   refresh_phase(now);
   show(view_.taking_over, held_);
   show(view_.stop_since, stop_since_);

@@ -12,6 +12,7 @@
 #include "common/version.h"
 #include "kube/quantity.h"
 #include "kube/rest_client.h"
+#include "operator/control/leaving_nodes.h"
 #include "operator/control/metrics_access.h"
 #include "operator/control/operator.h"
 #include "operator/control/snapshot_folder.h"
@@ -39,6 +40,7 @@ constexpr double kCertificateHoursMin = 0.008;  // half a minute, for tests
 constexpr double kCertificateHoursMost = 24 * 3650;
 constexpr double kGangSecondsMin = 0.1;
 constexpr double kWaitSecondsMost = 86400;  // as gangStartSeconds of a SchedulingPolicy
+constexpr double kLeadSecondsMost = 7 * 86400;
 
 struct Options {
   std::string kubeconfig;
@@ -57,6 +59,8 @@ struct Options {
   std::string worker_shared_memory;
   std::string gpu_resource = "nvidia.com/gpu";
   std::vector<std::string> topology_levels = {"zone=topology.kubernetes.io/zone"};
+  std::vector<std::string> leaving_taints = control::Config{}.leaving_taints;
+  double maintenance_lead_seconds = 300;
   double lease_seconds = 15;
   double node_lease_seconds = 0;
   int watch_seconds = 30;
@@ -107,6 +111,7 @@ Result<control::OperatorSettings> settings_of(const Options& options) {
       parse_address(options.advertise.empty() ? options.listen : options.advertise));
   settings.config.gpu_resource = options.gpu_resource;
   TRY(settings.config.topology, control::parse_topology_levels(options.topology_levels));
+  TRY(settings.config.leaving_taints, control::parse_taint_keys(options.leaving_taints));
   for (const std::string& text : options.coordinators) {
     TRY(std::string address, parse_address(text));
     settings.config.coordinator_addresses.push_back(std::move(address));
@@ -128,6 +133,7 @@ Result<control::OperatorSettings> settings_of(const Options& options) {
     if (!size.ok()) return size.error().in("--worker-shared-memory");
   }
   settings.config.node_lease_limit = seconds(options.node_lease_seconds);
+  settings.config.maintenance_lead = seconds(options.maintenance_lead_seconds);
   settings.config.gang_start = seconds(options.gang_seconds);
   settings.timing.progress_floor = seconds(options.stall_seconds);
   settings.lease.lease = seconds(options.lease_seconds);
@@ -322,6 +328,17 @@ void add_conduct(CLI::App& app, Options& options) {
                  "A node whose Lease is older gets no new pod; 0: the Lease's own duration")
       ->check(in_range(0, kWaitSecondsMost))
       ->capture_default_str();
+  app.add_option("--maintenance-lead-seconds", options.maintenance_lead_seconds,
+                 "So long before the time of its annotation rubato.dev/maintenance-at jobs begin "
+                 "to leave a node")
+      ->check(in_range(0, kLeadSecondsMost))
+      ->capture_default_str();
+  app.add_option("--leaving-taints", options.leaving_taints,
+                 "Keys of taints that say that a node is about to end: jobs leave it at once; with "
+                 "nothing after the equals sign there are none (default: those of "
+                 "cluster-autoscaler, Karpenter, AWS' node termination handler, GKE and AKS)")
+      ->delimiter(',')
+      ->expected(0, -1);  // as of --topology-levels
   app.add_option("--gang-seconds", options.gang_seconds,
                  "All pods of a first generation must be ready within, and each that comes later")
       ->check(in_range(kGangSecondsMin, kWaitSecondsMost))

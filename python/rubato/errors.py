@@ -30,7 +30,7 @@ def failure(exception):
         return exception.args[0]
     if isinstance(exception, Refused):
         return {"error": said(exception)[:_TEXT_MAX], "reason": exception.reason, "scope": exception.scope}
-    place = _encodable(f" ({_place(exception)})")
+    place = _encodable(_place(exception))
     text = f"{type(exception).__name__}: {said(exception)}"[: _TEXT_MAX - len(place)] + place
     if _is_out_of_memory(exception):
         return {"error": text, "reason": "OutOfMemory", "scope": "worker"}
@@ -59,11 +59,12 @@ def _is_out_of_memory(exception):
 
 
 def _place(exception):
-    """file:line of the innermost frame that is the user's own."""
+    """The innermost frame that is the user's own, as " (file:line)". "": it was raised nowhere, as what the interactive
+    interpreter says of a line that it cannot read.
+    """
     frames = traceback.extract_tb(exception.__traceback__)
     own = [frame for frame in frames if _is_users(frame.filename)]
-    frame = (own or frames)[-1]
-    return f"{frame.filename}:{frame.lineno}"
+    return "".join(f" ({frame.filename}:{frame.lineno})" for frame in (own or frames)[-1:])
 
 
 def _is_users(filename):

@@ -5,6 +5,7 @@ import hashlib
 import math
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from .errors import Refused
 
@@ -36,6 +37,17 @@ def view(address, dtype, shape):
 def check(tensors):
     """Refuses tensors that cannot be moved into the engine's memory one by one."""
     for name, tensor in tensors.items():
+        if is_lazy(tensor):
+            raise Refused(
+                "UnsupportedTensor",
+                f"{name} has no shape before the model's first call: make that call in build(), before the optimizer.",
+            )
+        if hasattr(tensor, "__tensor_flatten__"):
+            raise Refused(
+                "UnsupportedTensor",
+                f"{name} is a {type(tensor).__name__}, which is made of other tensors (quantized, or sharded): only "
+                "plain tensors can be held. Register its parts as buffers, or make it a plain attribute.",
+            )
         if tensor.device.type != "cpu":
             raise Refused(
                 "UnsupportedDevice", f"{name} is on {tensor.device}; this engine trains on the CPU: build it there."

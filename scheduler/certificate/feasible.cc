@@ -185,6 +185,8 @@ class Feasibility {
       are_alike = are_alike && pod->gpus == job.per_pod.gpus;
     }
     for (const Placement& pod : action.add) after += pod.gpus;
+    if (before > 0 && after == 0 && job.runs_on(state_.now_ms))
+      return called(job) + " is stopped, and is not to be preempted now";
     const char* broken = nullptr;
     if (are_alike && after != 0 && after != before && after < job.min)
       broken = "less than its minimum";

@@ -12,6 +12,7 @@
 //   - a job that grows has a size then that it may have, one that shrinks its minimum at least; its
 //     new pods are as large as it asks, on nodes and types that it may use, of one type where it
 //     does not mix them, on one node or in one domain where it must be;
+//   - nobody is stopped who is not to be now (Job::runs_on);
 //   - a queue that is given anything, and what that is a part of, has no more then than it may;
 //   - a queue is given no more cells than it has, none of another queue, and nothing else where it
 //     has its cells alone.

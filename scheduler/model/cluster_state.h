@@ -58,6 +58,8 @@ struct Node {
   std::map<std::string, std::string> domains;  // by topology level; no entry: it is in none
   bool schedulable = true;
   std::string why_not;  // when not schedulable: "cordoned", "not ready", "lease not renewed" …
+  // About to go: who has room elsewhere goes there before it does. Never schedulable.
+  bool leaving = false;
   bool operator==(const Node&) const = default;
 };
 
@@ -158,6 +160,7 @@ struct Job {
   GpuMs attained_gpu_ms = 0;                      // GPU time that it has held so far
   std::map<std::string, GpuMs> attained_by_type;  // the same, as far as the GPU type is known
   TimeMs allocated_ms = -1;                       // since when it holds what it holds; -1: nothing
+  TimeMs running_since_ms = -1;  // when it last started; -1: it holds nothing, or that is not known
   // How long it takes at `min` GPUs of the type where it is fastest, as far as that is known, in
   // all and from now on; none: not known.
   std::optional<TimeMs> duration_ms;
@@ -177,6 +180,8 @@ struct Job {
   bool settled = true;       // false while a rescale of it is under way: neither grown nor shrunk
   bool cooling = false;      // grown a short while ago: not grown again yet
   bool may_preempt = true;   // jobs of lower priority, as far as its queue allows it
+  bool preemptible = true;   // false: once it runs it is never stopped for another
+  TimeMs min_run_ms = 0;     // nor in that time after it last started
   std::string not_admitted;  // its queue does not take it; the reason
   std::vector<ThroughputPoint> measured;
   // For policies that ask for goodput (perf/goodput_table.h), by whoever knows a model of it; of
@@ -207,6 +212,13 @@ struct Job {
   // All its pods in one domain.
   bool needs_domain() const { return topology && topology->required; }
   bool gets_spare_only() const { return !started && !spare_only.empty(); }
+  // It runs and is not to be stopped for another, nor moved, now: it keeps its minimum. A guest
+  // goes with its host.
+  bool runs_on(TimeMs now_ms) const {
+    if (!started || !guest_of.empty()) return false;
+    const bool is_new = running_since_ms >= 0 && now_ms - running_since_ms < min_run_ms;
+    return !preemptible || is_new;
+  }
   bool operator==(const Job&) const = default;
 };
 

@@ -20,6 +20,8 @@ A policy says in which order jobs are served, and whom they may displace. All el
   sizes for jobs to start with: beyond their size), then by preempting those whom the policy lets a job displace, as far
   as its queue and priority class allow it. What a queue has lent of its guarantee it gets back under every policy, down
   to minimums. In a queue that has all that its limit allows its own jobs make room for each other so.
+- A job that is [not to be preempted](queues.md#jobs-that-are-not-to-be-preempted) and runs keeps its minimum, and is
+  not moved.
 - A job that may use several GPU types starts, where the policy says nothing of types, on the one that fewest waiting
   jobs are bound to.
 - Priority (`priorityClassName`) comes before any policy's own order.

@@ -12,12 +12,14 @@
 
 namespace rubato::sched {
 
-Session::Session(const Problem& problem, const Targets& targets, const PolicyConfig& config)
+Session::Session(const Problem& problem, const Targets& targets, const PolicyConfig& config,
+                 Kept kept)
     : problem_(problem),
       targets_(targets),
       config_(config),
       free_(problem),
       quota_(problem),
+      lasting_(quota_),
       placer_(problem, free_, quota_),
       cells_(problem),
       settled_(problem.count_types()),
@@ -32,6 +34,7 @@ Session::Session(const Problem& problem, const Targets& targets, const PolicyCon
       held_mixed_(problem.count_types(), 0),
       bound_to_type_(problem.count_types(), 0) {
   CHECK_EQ(targets.order.size(), problem.state().jobs.size());
+  has_leaving_nodes_ = std::ranges::any_of(problem.state().nodes, &Node::leaving);
   entries_.reserve(targets.order.size());
   for (const JobIndex j : targets.order) entries_.push_back(entry_of(j));
   for (const auto& [name, queue] : problem.state().queues)
@@ -40,8 +43,11 @@ Session::Session(const Problem& problem, const Targets& targets, const PolicyCon
       has_leavers_ = has_leavers_ || gpus > 0;
     }
   for (Entry& entry : entries_) {
+    const bool runs_on = kept == Kept::kRunOn && entry.job->runs_on(problem.state().now_ms);
+    entry.may_stop = config.preempt && !runs_on;
     for (const Pod& pod : entry.pods) quota_.take(queue_of(entry), pod.type, pod.gpus);
     if (entry.pods.empty()) continue;
+    count_lasting_held(entry);
     holders_.push_back(&entry);
     if (entry.job->settled) {
       const auto type = only_type(entry);
@@ -88,8 +94,9 @@ Session::Entry Session::entry_of(JobIndex j) {
                           .was_in_cell = cells_.is_inside(j, i),
                           .in_cell = cells_.is_inside(j, i)});
   }
-  std::ranges::sort(entry.pods, std::greater{},
-                    [](const Pod& pod) { return std::pair(!pod.in_cell, pod.ordinal); });
+  std::ranges::sort(entry.pods, std::greater{}, [&](const Pod& pod) {
+    return std::tuple(!pod.in_cell, is_on_leaving_node(pod), pod.ordinal);
+  });
   return entry;
 }
 
@@ -143,7 +150,7 @@ void Session::count_what_others_can_give() {
 }
 
 void Session::count_held(const Entry& entry, std::size_t index) {
-  if (entry.pods.empty()) return;
+  if (entry.pods.empty() || !entry.may_stop) return;
   const TypeIndex type = problem_.type_of(node_of(entry.pods.front()));
   const auto is_other = [&](const Pod& pod) { return problem_.type_of(node_of(pod)) != type; };
   if (entry.type != type || std::ranges::any_of(entry.pods, is_other)) {
@@ -217,14 +224,21 @@ void Session::give_minimum(Entry& entry) {
     return verdict(entry, std::move(no));
   const auto wanted = least_wanted(entry);
   if (is_to_move(entry) && move_to_type(entry, size_after_move(entry))) return;
-  if (entry.now >= job.min)
+  if (entry.now >= job.min) {
+    if (const auto node = leave_nodes(entry))
+      return verdict(entry, {.reason = Reason::kNodeLeaves, .node = problem_.node(*node).id});
     return verdict(entry, {.reason = has_queue(entry) ? Reason::kPlaced : Reason::kQueueUnknown});
+  }
   if (!wanted)
     return verdict(entry, {.outcome = Outcome::kNever, .reason = Reason::kNoAllowedSize});
   Verdict no = why_too_large(entry, *wanted);
   no.needed = *wanted - entry.now;
   const bool is_full = no.outcome == Outcome::kNotNow && no.reason == Reason::kQueueLimit;
   if (no.outcome != Outcome::kPlaced && !is_full) return verdict(entry, std::move(no));
+  if (!keep_to_guarantee(entry))
+    return verdict(
+        entry,
+        {.outcome = Outcome::kNotNow, .reason = Reason::kGuaranteeFull, .needed = no.needed});
   if (waits_in_turn(entry, *wanted)) {
     if (is_full) verdict(entry, std::move(no));
     return;
@@ -234,6 +248,7 @@ void Session::give_minimum(Entry& entry) {
             entry.job->gets_spare_only() ? std::nullopt : make_room_in_queue(entry, *wanted)) {
       no.reason = Reason::kWaitingForRelease;
       no.waits_for = std::move(*from);
+      count_lasting_promised(entry);
     }
     return verdict(entry, std::move(no));
   }
@@ -421,7 +436,8 @@ Plan Session::collect() {
 ActionKind Session::kind_of(const Entry& entry) {
   if (entry.preempted) return ActionKind::kPreempt;
   if (!entry.job->started) return ActionKind::kStart;
-  if (entry.repaired) return ActionKind::kRepair;
+  const bool is_replaced = !entry.add.empty() && !entry.remove.empty();
+  if (entry.repaired || is_replaced) return ActionKind::kRepair;
   return entry.remove.empty() ? ActionKind::kGrow : ActionKind::kShrink;
 }
 
@@ -444,6 +460,7 @@ bool Session::place_up_to(Entry& entry, Gpus size) {
 
 // What is taken of free_ already.
 bool Session::put(Entry& entry, const std::vector<NodeIndex>& nodes) {
+  if (entry.add.empty()) count_lasting_started(entry, problem_.type_of(nodes.front()));
   for (const NodeIndex n : nodes) {
     entry.add.push_back(n);
     entry.now += entry.job->per_pod.gpus;

@@ -6,7 +6,8 @@
 //      to have
 //   3. minimums, in the policy's order: those inside the cells of their queue first, then those
 //      inside its guarantee; on the GPUs of others, where there is no room and the policy says so;
-//      then of those that get what is free only
+//      then of those that get what is free only. Who has its minimum leaves nodes that are about
+//      to go when its turn comes
 //   4. growth to the policy's sizes; or by marginal throughput, where it says none, and of what is
 //      left over where a gain below zero is enough
 //   5. sizes that are not allowed any more, of those that did not grow, shrink to one that is
@@ -34,8 +35,11 @@ namespace rubato::sched {
 
 class Session {
  public:
+  // Jobs that are not to be stopped now (Job::runs_on) are: to see who would be, if they could.
+  enum class Kept { kRunOn, kMayStop };
   // All must outlive it.
-  Session(const Problem& problem, const Targets& targets, const PolicyConfig& config);
+  Session(const Problem& problem, const Targets& targets, const PolicyConfig& config,
+          Kept kept = Kept::kRunOn);
   Plan run();
 
  private:
@@ -60,7 +64,8 @@ class Session {
     // Of the job: asked of many entries one after the other, whose jobs are far apart.
     Gpus min = 0;
     std::int64_t priority = 0;
-    // Held before, that stay: in order of leaving, the youngest first, those in cells last.
+    // Held before, that stay: in order of leaving, those on nodes that go first, then the youngest,
+    // those in cells last.
     std::vector<Pod> pods;
     std::optional<TypeIndex> type;   // of the first pod held before that is not lost
     std::vector<TypeIndex> types;    // of all of those, as far as it is known
@@ -74,7 +79,12 @@ class Session {
     std::optional<Cause> cause;
     bool repaired = false;
     bool preempted = false;
+    // For others, or to come back elsewhere; false: nobody takes its minimum, whatever their right.
+    bool may_stop = true;
+    // Where it must start inside a guarantee that is not of all its types.
+    std::optional<TypeIndex> guaranteed;
     bool moving = false;              // to the type that the policy says
+    bool relocates = false;           // leaves nodes that go: what it had there binds nothing
     std::optional<DomainIndex> only;  // the one that room is being made in
     bool of_any_type = false;         // though the policy says one: it found no room there
     bool blocked = false;             // has no verdict of "placed": takes no part in growth
@@ -193,6 +203,11 @@ class Session {
   bool waits_for_places(const Entry& entry) const;
   std::optional<std::vector<NodeIndex>> missing_places(const Entry& entry) const;
 
+  // session_leaving.cc
+  bool is_on_leaving_node(const Pod& pod) const;
+  std::optional<NodeIndex> leave_nodes(Entry& entry);
+  bool leave_pods(Entry& entry, const std::vector<Pod>& leaving);
+
   // session_sharing.cc
   void settle_guests();
   bool may_share() const;
@@ -305,6 +320,13 @@ class Session {
   void list_waiting();
   QueueIndex widest_queue_of(const Entry& entry) const;
   std::size_t guarantee_rank(const Entry& entry, Gpus more, const QuotaBook& quota) const;
+  bool may_borrow(const Entry& entry) const;
+  bool guarantees_parts(QueueIndex whole) const;
+  std::vector<TypeIndex> types_guaranteed(const Entry& entry) const;
+  bool keep_to_guarantee(Entry& entry);
+  void count_lasting_held(const Entry& entry);
+  void count_lasting_promised(const Entry& entry);
+  void count_lasting_started(const Entry& entry, TypeIndex type);
 
   // session_queue.cc
   std::optional<std::vector<std::string>> make_room_in_queue(Entry& wanting, Gpus wanted);
@@ -356,6 +378,7 @@ class Session {
   std::optional<TypeIndex> type_of(const Entry& entry) const;
   static NodeIndex node_of(const Pod& pod);
   Bound bound_of(const Entry& entry) const;
+  Bound bound_by_rest(const Entry& entry) const;
   QueueIndex queue_of(const Entry& entry) const { return problem_.queue_of(entry.index); }
 
   const Problem& problem_;
@@ -363,6 +386,8 @@ class Session {
   const PolicyConfig& config_;
   FreeNodes free_;
   QuotaBook quota_;
+  // The minimums of jobs that are never preemptible alone: what nobody gets back of them.
+  QuotaBook lasting_;
   Placer placer_;
   Cells cells_;
   std::vector<Entry> entries_;   // in order
@@ -417,6 +442,7 @@ class Session {
   // What fits into the cells of a queue; found when it is first asked for.
   mutable std::map<std::tuple<QueueIndex, GroupIndex, TypeIndex>, Gpus> most_in_cells_;
   bool has_leavers_ = false;  // jobs that are not in the state still hold some
+  bool has_leaving_nodes_ = false;
   std::int64_t grown_ = 0;
   // By node, where there are cells: held by pods that may leave for them; not free yet, but leaving
   // or kept back; what of it jobs that wait for cells are to have.

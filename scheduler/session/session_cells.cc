@@ -61,7 +61,7 @@ void Session::find_what_may_leave() {
     Gpus left = entry->now;
     for (const Pod& pod : entry->pods) {
       left -= pod.gpus;
-      if (pod.in_cell || (!config_.preempt && left < entry->job->min)) break;
+      if (pod.in_cell || (!entry->may_stop && left < entry->job->min)) break;
       may_leave_[node_of(pod)] += entry->job->per_pod;
     }
   }
@@ -216,7 +216,7 @@ bool Session::leaves_for_cell(Entry& entry, const Entry& wanting, NodeIndex node
   if (there == entry.pods.end()) return false;
   const auto least = size_at_most(*entry.job, entry.now - there->gpus);
   const bool stops = !least || *least < entry.job->min;
-  if (stops && !config_.preempt) return false;
+  if (stops && !entry.may_stop) return false;
   std::rotate(entry.pods.begin(), there, there + 1);
   const Gpus left = stops ? 0 : *least;
   while (entry.now > left) {
@@ -244,7 +244,8 @@ bool Session::displace_in_cells(Entry& entry, std::int64_t pods) {
   std::optional<std::vector<Cells::Place>> places;
   for (Entry* victim : std::views::reverse(holders_of_queue_[queue_of(entry)])) {
     const bool is_own = queue_of(*victim) == queue_of(entry);
-    const bool may = is_own && may_lend(*victim, entry) && may_displace(entry, *victim);
+    const bool may =
+        is_own && victim->may_stop && may_lend(*victim, entry) && may_displace(entry, *victim);
     if (!may || std::ranges::none_of(victim->pods, &Pod::in_cell)) continue;
     for (Pod& pod : victim->pods) {
       if (!pod.in_cell) continue;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <ranges>
 #include <tuple>
 
 namespace rubato::sched {
@@ -68,10 +69,77 @@ void Session::list_waiting() {
   for (const Entry& entry : entries_) {
     const auto size = size_at_least(*entry.job, 0);
     if (entry.now > 0 || !size || !problem_.takes_part(entry.index)) continue;
+    if (!may_borrow(entry) && types_guaranteed(entry).empty()) continue;
     const auto kind = std::tuple(queue_of(entry), problem_.group_of(entry.index), *size);
     waiting_.push_back({&entry, *size, kinds.try_emplace(kind, kinds.size()).first->second});
   }
   kinds_of_waiting_ = kinds.size();
+}
+
+// Jobs that are not preemptible hold together, with their minimums, what their queues are
+// guaranteed at most, where anything is guaranteed: so no guarantee waits for them. What those that
+// may be stopped hold beside them does not count.
+bool Session::may_borrow(const Entry& entry) const {
+  const Job& job = *entry.job;
+  return job.preemptible || job.started || !(lasting_.has_guarantees() || cells_.exist());
+}
+
+// Something of its own to a part of it: that is not to wait for jobs that have it of the whole.
+bool Session::guarantees_parts(QueueIndex whole) const {
+  for (QueueIndex q; q < kept_.end_key(); ++q) {
+    if (q == whole || !lasting_.is_part_of(q, whole)) continue;
+    const auto& quotas = problem_.quotas_of(q);
+    if (std::ranges::any_of(quotas, [](const auto& one) { return one.second.guaranteed > 0; }))
+      return true;
+  }
+  return false;
+}
+
+// Of which it may start.
+std::vector<TypeIndex> Session::types_guaranteed(const Entry& entry) const {
+  const Gpus least = size_at_least(*entry.job, 0).value_or(entry.min);
+  std::vector<TypeIndex> types;
+  for (const TypeIndex type : types_for(entry)) {
+    const auto queue = lasting_.guarantor(queue_of(entry), type, least);
+    if (queue && !guarantees_parts(*queue)) types.push_back(type);
+  }
+  return types;
+}
+
+// False: there is no room for it there. Where not all types are guaranteed it gets one that is,
+// whatever the policy says.
+bool Session::keep_to_guarantee(Entry& entry) {
+  if (may_borrow(entry)) return true;
+  const std::vector<TypeIndex> types = types_guaranteed(entry);
+  if (types.empty()) return false;
+  if (types.size() == types_for(entry).size()) return true;
+  entry.guaranteed = fixed_type(entry);
+  if (!entry.guaranteed || std::ranges::find(types, *entry.guaranteed) == types.end())
+    entry.guaranteed =
+        *std::ranges::max_element(types, {}, [&](TypeIndex type) { return free_.gpus(type); });
+  return true;
+}
+
+// Those of its pods that would be the last to leave.
+void Session::count_lasting_held(const Entry& entry) {
+  if (entry.job->preemptible) return;
+  Gpus left = entry.min;
+  for (const Pod& pod : std::views::reverse(entry.pods)) {
+    if (left <= 0) return;
+    lasting_.take(queue_of(entry), pod.type, pod.gpus);
+    left -= pod.gpus;
+  }
+}
+
+// Room is being made for it.
+void Session::count_lasting_promised(const Entry& entry) {
+  if (may_borrow(entry)) return;
+  count_lasting_started(entry, entry.guaranteed.value_or(types_guaranteed(entry).front()));
+}
+
+void Session::count_lasting_started(const Entry& entry, TypeIndex type) {
+  if (entry.job->preemptible || entry.job->started) return;
+  lasting_.take(queue_of(entry), type, size_at_least(*entry.job, 0).value_or(entry.min));
 }
 
 QueueIndex Session::widest_queue_of(const Entry& entry) const {

@@ -246,11 +246,22 @@ NodeIndex Session::node_of(const Pod& pod) {
   return *pod.node;
 }
 
+// What the pods bind that it keeps of those held before; all are of one type, wherever they go.
+Bound Session::bound_by_rest(const Entry& entry) const {
+  const Job& job = *entry.job;
+  Bound bound;
+  if (!job.mix) bound.type = entry.type;
+  for (const Pod& pod : entry.pods) bound.used.push_back(node_of(pod));
+  if (is_confined(job) && !bound.used.empty()) placer_.bind(bound, job, bound.used.front());
+  return bound;
+}
+
 // With the pods placed in this round.
 Bound Session::bound_of(const Entry& entry) const {
   if (entry.moving) return {.type = fixed_type(entry), .domain = entry.only};
-  Bound bound = placer_.bound_of(entry.index);
+  Bound bound = entry.relocates ? bound_by_rest(entry) : placer_.bound_of(entry.index);
   if (entry.only) bound.domain = entry.only;
+  if (!bound.type) bound.type = entry.guaranteed;
   if (!bound.type) bound.type = fixed_type(entry);
   bound.preferred =
       targets_.types.empty() ? least_needed_type(entry) : targets_.types[entry.index.value];

@@ -51,7 +51,7 @@ void Session::leave_for_places(Entry& entry, const std::vector<NodeIndex>& place
   const Job& job = *entry.job;
   const Gpus left = entry.now - std::ssize(leaving) * job.per_pod.gpus;
   const bool stops = size_at_most(job, left) != left || left < job.min;
-  if (stops && !config_.preempt) return;
+  if (stops && !entry.may_stop) return;
   if (stops) {
     leaving = entry.pods;
     right.clear();
@@ -96,7 +96,8 @@ std::optional<std::vector<NodeIndex>> Session::missing_places(const Entry& entry
     const auto pods = std::ranges::count(seen, node);
     const bool has_room = free_[node].copies_of(entry.job->per_pod) >= pods &&
                           quota_.room(queue_of(entry), problem_.type_of(node)) >= needs;
-    if (!has_room || !admits(*entry.job, problem_.node(node))) return std::nullopt;
+    const bool is_kept_off = entry.guaranteed && problem_.type_of(node) != *entry.guaranteed;
+    if (!has_room || is_kept_off || !admits(*entry.job, problem_.node(node))) return std::nullopt;
   }
   return missing;
 }

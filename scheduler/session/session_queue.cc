@@ -100,6 +100,7 @@ bool Session::is_helped(const Entry& wanting, Gpus missing, const Entry& from) c
 }
 
 bool Session::may_stop_in_queue(const Entry& wanting, const Entry& victim) const {
+  if (!victim.may_stop) return false;
   if (queue_of(wanting) == queue_of(victim)) return may_displace(wanting, victim);
   return !is_protected(victim, wanting, quota_) &&
          (may_displace(wanting, victim) || may_reclaim(wanting, victim, quota_));

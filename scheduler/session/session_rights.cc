@@ -69,6 +69,7 @@ bool Session::may_displace(const Entry& wanting, const Entry& victim) const {
 }
 
 bool Session::may_preempt(const Entry& wanting, const Entry& victim, const Trial& trial) const {
+  if (!victim.may_stop) return false;
   const bool displaces = may_displace(wanting, victim);  // the cheap questions first
   if (!displaces && !trial.reclaims) return false;
   if (is_protected(victim, wanting, trial.quota)) return false;

@@ -47,6 +47,7 @@ void Session::place_or_make_room(Entry& entry, Gpus wanted) {
       no.reason = Reason::kWaitingForRelease;
       no.waits_for = std::move(*from);
       keep_quota(entry, pods * per_pod);
+      count_lasting_promised(entry);
     }
   }
   verdict(entry, std::move(no));
@@ -72,7 +73,8 @@ bool Session::may_be_helped(const Entry& wanting, Gpus wanted) const {
     all += free_.gpus(type) + given;
     return given > 0 && free_.gpus(type) + given >= wanted;
   };
-  if (const auto type = fixed_type(wanting)) return is_enough(*type);
+  const auto type = wanting.guaranteed ? wanting.guaranteed : fixed_type(wanting);
+  if (type) return is_enough(*type);
   if (std::ranges::any_of(types_for(wanting), is_enough)) return true;
   return wanting.job->mix && all >= wanted;
 }
@@ -143,7 +145,7 @@ std::vector<std::optional<DomainIndex>> Session::domains_to_clear(const Entry& w
   std::map<DomainIndex, Gpus> most = free;
   for (const Entry* entry : holders_) {
     if (entry == &wanting || !entry->job->settled || !entry->add.empty()) continue;
-    const bool stops = config_.preempt && may_preempt(wanting, *entry, trial);
+    const bool stops = may_preempt(wanting, *entry, trial);
     for (Gpus left = entry->now; const Pod& pod : entry->pods) {
       left -= pod.gpus;
       if (!stops && left < least_kept(*entry, wanting)) break;

@@ -61,9 +61,10 @@ std::vector<NodeIndex> Session::room_on(const Entry& host) const {
   return nodes;
 }
 
-// False: nobody has room for it.
+// False: nobody has room for it, or it is not to stop when its host does.
 bool Session::become_guest(Entry& entry, Gpus wanted) {
   if (!may_share() || entry.job->started || !entry.add.empty()) return false;
+  if (!entry.job->preemptible || entry.job->min_run_ms > 0) return false;
   for (const JobIndex at : targets_.hosts[entry.index.value]) {
     Entry& host = *by_job_[at];
     const bool may_host = !host.pods.empty() && host.add.empty() && host.remove.empty() &&

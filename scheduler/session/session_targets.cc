@@ -161,6 +161,7 @@ void Session::start_with_what_fits() {
     const bool waits =
         entry.now == 0 && verdicts_[entry.index.value].reason == Reason::kInsufficientGpus;
     if (!waits || !(yields(entry) || is_to_start_larger(entry))) continue;
+    if (!keep_to_guarantee(entry)) continue;  // others of its kind have started
     entry.of_any_type = yields(entry);
     const auto most = least_wanted(entry);
     const auto size =
@@ -177,7 +178,7 @@ void Session::start_with_what_fits() {
 
 bool Session::is_to_move(const Entry& entry) const {
   const auto to = fixed_type(entry);
-  if (!to || !config_.preempt || !has_queue(entry)) return false;
+  if (!to || !entry.may_stop || !has_queue(entry)) return false;
   const bool is_whole = entry.now >= entry.job->min && entry.job->settled;
   return is_whole && entry.remove.empty() && *to != type_of(entry);
 }

@@ -16,12 +16,16 @@ CostModel in_place_costs() {
   return {.name = "in-place",
           .source =
               "30 s for each start; a change stalls 0.6 s (measured), newcomers prepare for "
-              "30 s beside it, leavers free their GPUs after 1 s (assumed)",
+              "30 s beside it, leavers free their GPUs after 1 s (assumed); a lost node stalls "
+              "2.6 s (measured)",
           .start_ms = 30'000,
           .restart_ms = 30'000,
           .release_ms = 1'000,
           .rescale_ms = 600,
-          .join_ms = 30'000};
+          .join_ms = 30'000,
+          .in_place = true,
+          .loss_ms = 2'600,
+          .park_ms = 300'000};
 }
 
 CostModel rubick_costs() {

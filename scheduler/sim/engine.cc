@@ -80,6 +80,7 @@ Engine::Engine(const SimCluster& cluster, std::vector<TraceJob> jobs, Scheduler&
   choose_batches();
   put_into_domains();
   find_mean_traffic();
+  begin_failures();
 }
 
 Status Engine::check_jobs() const {
@@ -160,7 +161,8 @@ Result<SimResult> Engine::run() {
     index_of_[job.id] = i;
     const double scale = quanta_per_unit(job, types_);
     runs_[i].quanta_per_unit = scale;
-    runs_[i].total = runs_[i].left = std::max<std::int64_t>(std::llround(job.work * scale), 1);
+    runs_[i].total = std::max<std::int64_t>(std::llround(job.work * scale), 1);
+    runs_[i].left = runs_[i].saved_left = runs_[i].total;
     result_.jobs[i] = {.id = job.id,
                        .queue = job.queue,
                        .submit_ms = job.submit_ms,
@@ -191,15 +193,15 @@ Result<SimResult> Engine::run() {
       events_.pop();
       TRY_OK(handle(event));
     }
+    TRY_OK(handle_nodes());
     if (options_.in_lockstep ? now_ % options_.round_ms != 0 : !changed_ && next_round() != now_)
       continue;
     TRY_OK(round());
     begin_windows();
     if (++rounds_without_progress_ > kRoundsWithoutProgress)
-      return Error(Code::kInternal,
-                   fmt::format("policy {} makes no progress at {} ms: no job has trained for {} "
-                               "rounds; is the round interval shorter than a restart?",
-                               about_.name, now_, kRoundsWithoutProgress));
+      return without_progress(
+          fmt::format("policy {} makes no progress at {} ms: no job has trained for {} rounds",
+                      about_.name, now_, kRoundsWithoutProgress));
     if (result_.rounds > options_.rounds_most)
       return Error(Code::kInvalid,
                    fmt::format("policy {} has decided {} times until {} ms, which is the most that "
@@ -232,6 +234,9 @@ TimeMs Engine::next_instant() const {
   TimeMs next = next_round();
   if (arrived_ < trace_.size()) next = std::min(next, trace_[arrived_].submit_ms);
   if (!events_.empty()) next = std::min(next, events_.top().at_ms);
+  // Where nothing else happens, jobs may wait for nodes that are being repaired.
+  const bool goes_on = next != kNever || (nodes_away_ > 0 && !state_.jobs.empty());
+  if (!node_events_.empty() && goes_on) next = std::min(next, node_events_.top().at_ms);
   return next;
 }
 
@@ -293,6 +298,13 @@ Status Engine::handle(const Event& event) {
     changed_ = true;
     return ok();
   }
+  if (event.kind == EventKind::kGivesUp) {
+    const Run& parked = runs_[event.job];
+    if (parked.phase == Phase::kDone || parked.gives_up_ms != now_) return ok();
+    give_up(event.job);
+    changed_ = true;
+    return ok();
+  }
   Run& run = runs_[event.job];
   if (event.version != run.version) return ok();
   switch (event.kind) {
@@ -320,6 +332,7 @@ Status Engine::handle(const Event& event) {
       return ok();
     case EventKind::kCooled:
     case EventKind::kReleased:
+    case EventKind::kGivesUp:
       break;
   }
   changed_ = true;

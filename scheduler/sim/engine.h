@@ -11,6 +11,7 @@
 #include "scheduler/sim/adaptive_run.h"
 #include "scheduler/sim/simulate.h"
 
+#include <limits>
 #include <queue>
 #include <string>
 #include <unordered_map>
@@ -32,8 +33,9 @@ class Engine {
   Result<SimResult> run();
 
  private:
-  enum class Phase { kAbsent, kWaiting, kStarting, kStalled, kTraining, kDone };
-  enum class EventKind { kReady, kJoin, kFinish, kObserve, kCooled, kReleased };
+  // kParked: those that train are fewer than its minimum, and stand still.
+  enum class Phase { kAbsent, kWaiting, kStarting, kStalled, kTraining, kParked, kDone };
+  enum class EventKind { kReady, kJoin, kFinish, kObserve, kCooled, kReleased, kGivesUp };
   struct Event {
     TimeMs at_ms = 0;
     std::uint64_t order = 0;  // of making: ties
@@ -45,6 +47,14 @@ class Engine {
     std::int64_t ordinal = -1;  // kReleased
     bool operator<(const Event& other) const {
       return at_ms != other.at_ms ? at_ms > other.at_ms : order > other.order;
+    }
+  };
+  // A node fails, or, where it has, is repaired.
+  struct NodeEvent {
+    TimeMs at_ms = 0;
+    std::size_t node = 0;
+    bool operator<(const NodeEvent& other) const {
+      return at_ms != other.at_ms ? at_ms > other.at_ms : node > other.node;
     }
   };
   // A job of the trace, while it is there.
@@ -72,8 +82,13 @@ class Engine {
     std::optional<std::size_t> host;  // on whose GPUs it is
     std::vector<std::size_t> guests;  // on its
     double shares_part = 1;           // of its speed, for what it has of storage, CPU and memory
-    std::int64_t part_left = -1;      // of kParts of its work, at the last change of its GPUs
-    std::int64_t changes = 0;         // of its GPUs, in which that part was left
+    // Of kParts of its work, the fewest that were left at a change of its GPUs.
+    std::int64_t part_left = std::numeric_limits<std::int64_t>::max();
+    std::int64_t changes = 0;     // of its GPUs since then
+    std::int64_t saved_left = 0;  // quanta, at its last checkpoint; since then it has trained for:
+    TimeMs unsaved_ms = 0;
+    GpuMs unsaved_gpu_ms = 0;
+    TimeMs gives_up_ms = -1;  // has fewer than its minimum; until then it keeps them
   };
 
   // engine.cc
@@ -94,6 +109,21 @@ class Engine {
   void train_on(std::size_t index);
   void begin_windows();
   TimeMs next_in_lockstep() const { return (now_ / options_.round_ms + 1) * options_.round_ms; }
+
+  // engine_failures.cc
+  void begin_failures();
+  Status handle_nodes();
+  Error without_progress(const std::string& what) const;
+  void fail(std::size_t node);
+  void repair(std::size_t node);
+  void lose_node(std::size_t index, const NodeId& node);
+  void lose_pods(std::size_t index, const NodeId& node);
+  void go_on_without(std::size_t index, Gpus members_before);
+  void begin_again(std::size_t index);
+  void go_back(std::size_t index);
+  void give_up(std::size_t index);
+  void save(std::size_t index);
+  void count_unsaved(Run& run, TimeMs passed) const;
 
   // engine_places.cc
   void put_into_domains();
@@ -127,6 +157,7 @@ class Engine {
   Status count_change(std::size_t index);
   void start(std::size_t index);
   void stop(std::size_t index);
+  void wait_again(std::size_t index);
   double speed_of(const TraceJob& job, const std::string& type, Gpus gpus) const;
   TimeMs end_of(const Run& run) const;
   void train(std::size_t index);
@@ -161,6 +192,11 @@ class Engine {
   std::map<const Application*, StepTimes> steps_;
   double mean_traffic_ = 0;  // bytes/s of a GPU; 0: nothing is known
   std::priority_queue<Event> events_;
+  // Of nodes; as state_.nodes: when each fails, and the GPUs of pods that were lost on it.
+  std::priority_queue<NodeEvent> node_events_;
+  std::vector<Uptimes> uptimes_;
+  std::vector<Gpus> lost_gpus_;
+  std::size_t nodes_away_ = 0;
   std::uint64_t made_ = 0;
   std::size_t arrived_ = 0;
   std::size_t finished_ = 0;

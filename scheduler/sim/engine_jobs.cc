@@ -18,6 +18,13 @@ constexpr std::int64_t kChangesPerPart = 10'000;
 // At one speed. A hundredth more than what a trace may say, for speeds are rounded.
 constexpr auto kTrainingMsMost = static_cast<TimeMs>(kJobSecondsMost * 1010);
 
+void clear_allocation(Job& job) {
+  job.allocated_ms = -1;
+  job.started = false;
+  job.settled = true;
+  job.cooling = false;
+}
+
 }  // namespace
 
 void Engine::push(EventKind kind, std::size_t index, TimeMs at_ms) {
@@ -55,13 +62,17 @@ Status Engine::apply(const Action& action) {
   if (!action.shares_with.empty()) TRY_OK(become_guest(index, action));
   TRY_OK(add_pods(index, action.add));
   const Gpus added = run.held - before + removed;
-  const Job& job = job_of(index);
-  if (run.held != 0 && (run.held < job.min || run.held > job.max))
+  Job& job = job_of(index);
+  if ((removed > 0 || added > 0) && run.held != 0 && (run.held < job.min || run.held > job.max))
     return Error(Code::kInternal,
                  fmt::format("{} GPUs are not between {} and {}", run.held, job.min, job.max));
   if (before == 0 && run.held > 0) ++running_;
   if (before > 0 && run.held == 0) --running_;
-  if (removed == 0 && added == 0) return ok();
+  if (run.held >= job.min) run.gives_up_ms = -1;
+  if (removed == 0 && added == 0) {
+    if (run.held == 0) clear_allocation(job);  // all its pods were lost
+    return ok();
+  }
   change_pace(index, removed, added);
   return run.held > 0 ? count_change(index) : ok();
 }
@@ -69,13 +80,15 @@ Status Engine::apply(const Action& action) {
 Status Engine::count_change(std::size_t index) {
   Run& run = runs_[index];
   const std::int64_t part = run.left / (run.total / kParts + 1);
-  if (std::exchange(run.part_left, part) != part) run.changes = 0;
+  if (part < run.part_left) {
+    run.part_left = part;
+    run.changes = 0;
+  }
   if (++run.changes <= kChangesPerPart) return ok();
-  return Error(Code::kInternal,
-               fmt::format("it makes no progress: its GPUs have changed {} times while it did less "
-                           "than a thousandth of its work; is the round interval shorter than a "
-                           "restart?",
-                           kChangesPerPart));
+  return without_progress(
+      fmt::format("it makes no progress: its GPUs have changed {} times while it did less than a "
+                  "thousandth of its work",
+                  kChangesPerPart));
 }
 
 Status Engine::remove_pods(std::size_t index, const std::vector<std::int64_t>& ordinals) {
@@ -87,6 +100,10 @@ Status Engine::remove_pods(std::size_t index, const std::vector<std::int64_t>& o
     });
     if (pod == held.end())
       return Error(Code::kInternal, fmt::format("it holds no pod {}", ordinal));
+    if (pod->lost) {
+      held.erase(pod);
+      continue;
+    }
     run.held -= pod->gpus;
     release(index, *pod);
     pod->leaving = true;
@@ -130,6 +147,8 @@ Status Engine::add_pods(std::size_t index, const std::vector<Placement>& add) {
     if (std::find(job.allow.begin(), job.allow.end(), types_[type]) == job.allow.end())
       return Error(Code::kInternal, fmt::format("it may not use {}", types_[type]));
     Node& node = state_.nodes[found->second];
+    if (!node.schedulable)
+      return Error(Code::kInternal, fmt::format("node {} is {}", node.id, node.why_not));
     if (!run.host && node.free.gpus < placement.gpus)
       return Error(Code::kInternal, fmt::format("node {} has {} GPUs free, not {}", node.id,
                                                 node.free.gpus, placement.gpus));
@@ -155,12 +174,13 @@ void Engine::change_pace(std::size_t index, Gpus removed, Gpus added) {
   ++run.version;
   if (run.held == 0) return stop(index);
   if (!was_running) return start(index);
+  if (!options_.costs.in_place) save(index);
   ++result_.jobs[index].rescales;
   if (std::exchange(run.changed_ms, now_) != now_) ++job_of(index).restarts;
   const CostModel& costs = options_.costs;
   if (run.phase == Phase::kStarting) {
     run.training = run.held;  // they all start together
-    if (added > 0) run.until_ms = now_ + costs.start_ms;
+    if (added > 0) run.until_ms = std::max(run.until_ms, now_ + costs.start_ms);
   } else if (costs.join_ms == 0) {
     if (added > 0) job_of(index).join_ms = 0;
     run.training = run.held;
@@ -185,7 +205,7 @@ void Engine::change_pace(std::size_t index, Gpus removed, Gpus added) {
   }
   if (run.phase == Phase::kTraining)
     push(EventKind::kFinish, index, end_of(run));
-  else
+  else if (run.phase != Phase::kParked)
     push(EventKind::kReady, index, run.until_ms);
   if (run.join_ms >= 0) push(EventKind::kJoin, index, run.join_ms);
 }
@@ -212,17 +232,19 @@ void Engine::start(std::size_t index) {
 }
 
 void Engine::stop(std::size_t index) {
+  save(index);
+  wait_again(index);
+  ++result_.jobs[index].preemptions;
+}
+
+void Engine::wait_again(std::size_t index) {
   leave_host(index);
   Run& run = runs_[index];
   run.phase = Phase::kWaiting;
   run.training = 0;
   run.join_ms = -1;
-  Job& job = job_of(index);
-  job.allocated_ms = -1;
-  job.started = false;
-  job.settled = true;
-  job.cooling = false;
-  ++result_.jobs[index].preemptions;
+  run.gives_up_ms = -1;
+  clear_allocation(job_of(index));
 }
 
 void Engine::train(std::size_t index) {
@@ -230,6 +252,10 @@ void Engine::train(std::size_t index) {
   Job& job = job_of(index);
   if (run.phase == Phase::kStalled) job.stall_ms = options_.costs.rescale_ms;
   if (run.phase == Phase::kStarting) job.start_ms = now_ - job.allocated_ms;
+  if (run.training < job.min) {  // nodes have failed
+    run.phase = Phase::kParked;
+    return;
+  }
   run.phase = Phase::kTraining;
   if (run.adaptive) {
     job.settled = true;
@@ -245,6 +271,7 @@ void Engine::train(std::size_t index) {
          static_cast<double>(run.total) <= kQuantaMost / 10) {
     run.total *= 10;
     run.left *= 10;
+    run.saved_left *= 10;
     run.quanta_per_unit *= 10;
   }
   const double rate =
@@ -282,6 +309,7 @@ void Engine::advance(std::size_t index) {
   if (!run.host) result.training_gpu_ms += run.training * passed;
   rounds_without_progress_ = 0;
   run.left = passed >= (run.left + run.rate - 1) / run.rate ? 0 : run.left - run.rate * passed;
+  count_unsaved(run, passed);
 }
 
 Status Engine::finish(std::size_t index) {
@@ -303,7 +331,7 @@ Status Engine::finish(std::size_t index) {
   const std::vector<bool> is_handed_over = hand_over_to_guests(index);
   const std::vector<Held>& pods = job_of(index).held;
   for (std::size_t i = 0; i < pods.size(); ++i) {
-    if (is_handed_over[i]) continue;
+    if (is_handed_over[i] || pods[i].lost) continue;
     if (!pods[i].leaving) release(index, pods[i]);
     if (options_.costs.release_ms > 0 && !run.host)
       state_.queues[result.queue].held_by_leavers[pods[i].gpu_type] += pods[i].gpus;

@@ -30,7 +30,7 @@ double Engine::part_at_distance(std::size_t index) const {
   if (options_.distances.empty()) return 1;
   std::map<std::string, std::set<std::string>> domains;  // by level
   for (const Held& held : state_.jobs[runs_[index].position].held) {
-    if (held.leaving) continue;
+    if (!held.stays()) continue;
     const Node& node = state_.nodes[node_of_.at(held.node)];
     domains[kNodeLevel].insert(node.id);
     for (const auto& [level, name] : node.domains) domains[level].insert(name);

@@ -176,11 +176,15 @@ std::string legend(const std::vector<Line>& lines) {
 std::string table_of(const std::vector<Summary>& runs) {
   const bool has_deadlines =
       std::ranges::any_of(runs, [](const Summary& run) { return run.deadlines > 0; });
+  const bool has_failures =
+      std::ranges::any_of(runs, [](const Summary& run) { return run.failures.has_value(); });
   std::string html =
       "<table><tr><th>policy<th>cost<th>knows<th>JCT mean, s<th>p50, s<th>p99, s<th>makespan, h"
       "<th>GPU hours<th>used<th>trained<th>worst &rho;<th>&rho; &gt; 1.05<th>restarts<th>rescales"
       "<th>decision p99, &micro;s<th>unfinished<th>left out";
-  html += has_deadlines ? "<th>on time</tr>\n" : "</tr>\n";
+  if (has_deadlines) html += "<th>on time";
+  if (has_failures) html += "<th>failures<th>lost GPU hours";
+  html += "</tr>\n";
   for (const Summary& run : runs) {
     html += fmt::format(
         "<tr><td>{}<td>{}<td>{}<td>{:.1f}<td>{:.1f}<td>{:.1f}<td>{:.2f}<td>{:.1f}<td>{:.1f} "
@@ -190,6 +194,8 @@ std::string table_of(const std::vector<Summary>& runs) {
         run.training_share * 100, run.rho_worst, run.rho_above_share * 100, run.restarts,
         run.rescales, run.decision_p99_us, run.unfinished, run.refused);
     if (has_deadlines) html += fmt::format("<td>{} of {}", run.deadlines_met, run.deadlines);
+    if (has_failures)
+      html += fmt::format("<td>{}<td>{:.1f}", run.failures.value_or(0), run.lost_gpu_hours);
     html += "</tr>\n";
   }
   return html + "</table>\n";

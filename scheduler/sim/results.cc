@@ -53,6 +53,7 @@ Summary summarise(const SimResult& result) {
   Summary sum{.policy = result.policy, .costs = result.costs, .knows = name_of(result.knows)};
   if (result.profiled) sum.knows += ", speeds";
   sum.refused = std::ssize(result.refused);
+  sum.failures = result.failures;
   sum.rounds = result.rounds;
   sum.job_rounds = result.job_rounds;
   std::vector<TimeMs> jcts;
@@ -60,12 +61,14 @@ Summary summarise(const SimResult& result) {
   TimeMs last = 0;
   GpuMs held = 0;
   GpuMs training = 0;
+  GpuMs lost = 0;
   double waited = 0;
   std::int64_t unfair = 0;
   for (const JobResult& job : result.jobs) {
     first = std::min(first, job.submit_ms);
     held += job.gpu_ms;
     training += job.training_gpu_ms;
+    lost += job.lost_gpu_ms;
     sum.restarts += job.restarts;
     sum.rescales += job.rescales;
     sum.preemptions += job.preemptions;
@@ -92,6 +95,7 @@ Summary summarise(const SimResult& result) {
   add_decisions(result, sum);
   sum.finished = std::ssize(jcts);
   sum.gpu_hours = seconds(held) / 3600.0;
+  sum.lost_gpu_hours = seconds(lost) / 3600.0;
   if (held > 0) sum.training_share = static_cast<double>(training) / static_cast<double>(held);
   if (jcts.empty()) return sum;
   std::sort(jcts.begin(), jcts.end());
@@ -173,6 +177,10 @@ std::string to_json(const SimCluster& cluster, const std::vector<Summary>& runs)
     if (run.deadlines > 0) {
       one.set("deadlines", run.deadlines);
       one.set("deadlinesMet", run.deadlines_met);
+    }
+    if (run.failures) {
+      one.set("failures", *run.failures);
+      one.set("lostGpuHours", run.lost_gpu_hours);
     }
     list.push_back(std::move(one));
   }

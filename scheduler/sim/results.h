@@ -46,6 +46,8 @@ struct Summary {
   std::int64_t restarts = 0;
   std::int64_t rescales = 0;
   std::int64_t preemptions = 0;
+  std::optional<std::int64_t> failures;  // of nodes; none: they do not fail
+  double lost_gpu_hours = 0;             // held and trained, and computed again after a failure
   std::int64_t rounds = 0;
   std::int64_t job_rounds = 0;
   double decision_p50_us = 0;
@@ -64,7 +66,7 @@ Summary summarise(const SimResult& result);
 // must be (csv_cell). Where any job has a deadline, also deadline_s,on_time (1 or 0; empty: none).
 std::string to_csv(const SimResult& result);
 // One object with an array "runs"; names as in Summary, camelCase; deadlines where there are
-// any. The format is in docs/simulate.md.
+// any, failures where nodes fail. The format is in docs/simulate.md.
 std::string to_json(const SimCluster& cluster, const std::vector<Summary>& runs);
 
 }  // namespace rubato::sched::sim

@@ -34,31 +34,14 @@ class ByPolicy : public Scheduler {
   const PolicyConfig config_;
 };
 
-Result<std::unique_ptr<Scheduler>> make_scheduler(std::string words, const std::string& policy,
-                                                  const std::map<std::string, double>& parameters) {
-  PolicyConfig config{.policy = policy, .sharing = true, .grown_per_round = kGrownPerRound};
-  for (const auto& [name, value] : parameters) {
-    TRY(const bool is_common, set_common_parameter(config, name, value));
-    if (!is_common) config.parameters[name] = value;
-  }
-  TRY(auto made, make_policy(policy, config.parameters));
-  Descriptor about = descriptor_of(policy);
-  config.storage_shares = about.shares_storage;
-  config.cpu_memory_shares = about.shares_cpu_memory;
-  return std::unique_ptr<Scheduler>(std::make_unique<ByPolicy>(std::move(about), std::move(words),
-                                                               std::move(made), std::move(config)));
-}
-
-}  // namespace
-
-Result<std::unique_ptr<Scheduler>> scheduler_named(
-    const std::string& policy, const std::map<std::string, double>& parameters) {
-  return make_scheduler(policy, policy, parameters);
-}
-
-Result<std::unique_ptr<Scheduler>> scheduler_of_words(const std::string& words) {
-  const std::size_t end_of_name = std::min(words.find(':'), words.size());
+struct PolicyWords {
+  std::string policy;
   std::map<std::string, double> parameters;
+};
+
+Result<PolicyWords> read_words(const std::string& words) {
+  const std::size_t end_of_name = std::min(words.find(':'), words.size());
+  PolicyWords read{.policy = words.substr(0, end_of_name), .parameters = {}};
   std::string_view rest = std::string_view(words).substr(end_of_name);
   while (!rest.empty()) {
     rest.remove_prefix(1);
@@ -67,18 +50,57 @@ Result<std::unique_ptr<Scheduler>> scheduler_of_words(const std::string& words) 
     const std::size_t equals = part.find('=');
     double value = 0;
     const char* const end = part.data() + part.size();
-    const auto read = equals == std::string_view::npos
-                          ? std::from_chars_result{nullptr, std::errc::invalid_argument}
-                          : std::from_chars(part.data() + equals + 1, end, value);
-    if (read.ec != std::errc() || read.ptr != end)
+    const auto number = equals == std::string_view::npos
+                            ? std::from_chars_result{nullptr, std::errc::invalid_argument}
+                            : std::from_chars(part.data() + equals + 1, end, value);
+    if (number.ec != std::errc() || number.ptr != end)
       return Error(Code::kInvalid,
                    fmt::format("policy \"{}\": expected NAME:PARAMETER=NUMBER:…", words));
     const std::string name(part.substr(0, equals));
-    if (!parameters.emplace(name, value).second)
+    if (!read.parameters.emplace(name, value).second)
       return Error(Code::kInvalid,
                    fmt::format("policy \"{}\": {} stands twice; expected once", words, name));
   }
-  return make_scheduler(words, words.substr(0, end_of_name), parameters);
+  return read;
+}
+
+Result<PolicyConfig> configured(PolicyConfig config, const PolicyWords& words) {
+  config.policy = words.policy;
+  config.parameters.clear();
+  for (const auto& [name, value] : words.parameters) {
+    TRY(const bool is_common, set_common_parameter(config, name, value));
+    if (!is_common) config.parameters[name] = value;
+  }
+  return config;
+}
+
+Result<std::unique_ptr<Scheduler>> make_scheduler(std::string name, const PolicyWords& words) {
+  TRY(PolicyConfig config, configured({.sharing = true, .grown_per_round = kGrownPerRound}, words));
+  TRY(auto made, make_policy(config.policy, config.parameters));
+  Descriptor about = descriptor_of(config.policy);
+  config.storage_shares = about.shares_storage;
+  config.cpu_memory_shares = about.shares_cpu_memory;
+  return std::unique_ptr<Scheduler>(std::make_unique<ByPolicy>(std::move(about), std::move(name),
+                                                               std::move(made), std::move(config)));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Scheduler>> scheduler_named(
+    const std::string& policy, const std::map<std::string, double>& parameters) {
+  return make_scheduler(policy, {policy, parameters});
+}
+
+Result<std::unique_ptr<Scheduler>> scheduler_of_words(const std::string& words) {
+  TRY(const PolicyWords read, read_words(words));
+  return make_scheduler(words, read);
+}
+
+Result<PolicyConfig> with_policy(PolicyConfig config, const std::string& words) {
+  TRY(const PolicyWords read, read_words(words));
+  TRY(config, configured(std::move(config), read));
+  TRY_OK(make_policy(config.policy, config.parameters));
+  return config;
 }
 
 }  // namespace rubato::sched::sim

@@ -32,4 +32,7 @@ Result<std::unique_ptr<Scheduler>> scheduler_named(
 // The same from one word, which is its name in results, too: "gavel:objective=1:roundSeconds=60".
 Result<std::unique_ptr<Scheduler>> scheduler_of_words(const std::string& words);
 
+// `config` with the policy of such a word in place of its own, and the parameters that it names.
+Result<PolicyConfig> with_policy(PolicyConfig config, const std::string& words);
+
 }  // namespace rubato::sched::sim

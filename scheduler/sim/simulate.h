@@ -9,13 +9,18 @@
 // that instant are applied, then the scheduler is asked until it wants nothing more of GPUs that
 // came free at once. Jobs that arrive at one instant are told in the order of their ids.
 //
+// Nodes fail where SimOptions::failures says how often: all pods on one are lost, and it is not
+// ready until it is repaired. What the scheduler sees is what the operator would show it: jobs have
+// lost pods, which the plan of that round writes off or replaces.
+//
 // What is not modelled: placement has no influence on speed, but by SimOptions::distances, or of a
-// job with a TraceJob::training (trace.h); nodes do not fail, GPUs of a job are of one type, a pod
-// has one GPU. A guest that comes or goes costs its host no stall.
+// job with a TraceJob::training (trace.h); GPUs of a job are of one type, a pod has one GPU. A
+// guest that comes or goes costs its host no stall; where its host loses a pod it stops.
 #pragma once
 
 #include "scheduler/sim/costs.h"
 #include "scheduler/sim/decision_times.h"
+#include "scheduler/sim/failures.h"
 #include "scheduler/sim/scheduler.h"
 
 #include <functional>
@@ -32,6 +37,7 @@ struct JobResult {
   Gpus request = 0;
   GpuMs gpu_ms = 0;           // held
   GpuMs training_gpu_ms = 0;  // of these, in which it trained
+  GpuMs lost_gpu_ms = 0;      // of these, what a failure made it compute again
   TimeMs alone_ms = 0;        // on 1/N of the cluster: results.h
   std::int64_t preemptions = 0;
   std::int64_t restarts = 0;  // starts after the first
@@ -66,6 +72,8 @@ struct SimResult {
   std::vector<Refused> refused;  // nodes, or their queue, never have so many GPUs for them
   std::vector<Sample> samples;   // in time
   TimeMs freed_ms = 0;           // when GPUs last came free
+  // Of nodes, until the last job ended; none: they do not fail.
+  std::optional<std::int64_t> failures = {};
   std::int64_t rounds = 0;
   std::int64_t job_rounds = 0;  // jobs in the system, summed over rounds
   DecisionTimes decisions;      // one a round; empty without a stopwatch
@@ -107,6 +115,8 @@ struct SimOptions {
   // CPU and memory of each node, for jobs that say how sensitive they are. Policies that share them
   // out do; under all others each GPU has its part of its node. None: all have what they can use.
   std::optional<CpuMemory> of_node = {};
+  // None: nodes do not fail. Not in lockstep.
+  std::optional<NodeFailures> failures = {};
   std::function<std::int64_t()> stopwatch_ns;  // reads a clock; may be empty
   // Told before a plan is applied.
   std::function<void(TimeMs now, const Plan& plan)> on_plan;
@@ -115,10 +125,10 @@ struct SimOptions {
 };
 
 // kInvalid: ids that are not unique, a job without work, one that takes longer than can be played
-// (also because of what it has to share), more than SimOptions::rounds_most rounds. kInternal: the
-// scheduler's plan cannot be applied (an unknown job, GPUs that are not free, a size outside the
-// job's bounds), it never comes to rest at one instant, or it changes the GPUs of a job so often
-// that the job does nothing. `jobs` in any order.
+// (also because of what it has to share), more than SimOptions::rounds_most rounds, nodes that fail
+// so often that jobs do not get on. kInternal: the scheduler's plan cannot be applied (an unknown
+// job, GPUs that are not free, a size outside the job's bounds), it never comes to rest at one
+// instant, or it changes the GPUs of a job so often that the job does nothing. `jobs` in any order.
 Result<SimResult> simulate(const SimCluster& cluster, std::vector<TraceJob> jobs,
                            Scheduler& scheduler, const SimOptions& options);
 

@@ -30,10 +30,12 @@ Value to_json(const Action& action) {
 
 Value to_json(const Job& job, const Verdict& verdict) {
   Explanation told = explain(verdict, job);
-  return Value::object({{"job", job.id},
-                        {"outcome", name_of(verdict.outcome)},
-                        {"reason", std::move(told.reason)},
-                        {"message", std::move(told.message)}});
+  Value value = Value::object({{"job", job.id},
+                               {"outcome", name_of(verdict.outcome)},
+                               {"reason", std::move(told.reason)},
+                               {"message", std::move(told.message)}});
+  if (verdict.until_ms) value.set("untilMs", *verdict.until_ms);
+  return value;
 }
 
 Value to_json(const StorageShares& shares) {

@@ -116,6 +116,7 @@ class Reader {
     JsonCursor of_level(*domains, at, trouble_);
     for (const auto& [level, name] : domains->members()) {
       check_level(level, of_level.path(level));
+      if (!of_level.is_well()) return;  // levels are few, what stands here may be very many
       node.domains[level] = of_level.text(level, 1, kIdBytes);
     }
     of_level.end();
@@ -135,7 +136,10 @@ class Reader {
     });
     read_total(c, node);
     read_domains(c, node);
-    node.schedulable = c.flag("schedulable", true);
+    node.leaving = c.flag("leaving", false);
+    node.schedulable = c.flag("schedulable", !node.leaving);
+    if (node.leaving && node.schedulable)
+      trouble_.note(c.path("schedulable"), "true", "false, for pods are to leave this node");
     node.why_not = c.text("whyNot", 0, kTextBytes, "");
     c.end();
     gpus_total_ += node.gpus_total;
@@ -239,6 +243,7 @@ class Reader {
       attained.end();
     });
     job.allocated_ms = c.whole("allocatedMs", -1, kWholeMost, -1);
+    job.running_since_ms = c.whole("runningSinceMs", -1, kWholeMost, -1);
     if (c.member("durationMs")) job.duration_ms = c.whole("durationMs", 0, kWholeMost);
     if (c.member("remainingMs")) job.remaining_ms = c.whole("remainingMs", 0, kWholeMost);
     if (c.member("deadlineMs")) job.deadline_ms = c.whole("deadlineMs", 0, kWholeMost);
@@ -269,6 +274,8 @@ class Reader {
     }
     job.narrowed = c.text("narrowed", 0, kTextBytes, "");
     job.may_preempt = c.flag("mayPreempt", true);
+    job.preemptible = c.flag("preemptible", true);
+    job.min_run_ms = c.whole("minRunMs", 0, kWholeMost, 0);
     job.not_admitted = c.text("notAdmitted", 0, kTextBytes, "");
     job.spare_only = c.text("spareOnly", 0, kTextBytes, "");
   }

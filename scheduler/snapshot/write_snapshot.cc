@@ -121,6 +121,7 @@ Value to_json(const Node& node) {
     fields.put("domains", domains.take());
   }
   return fields.put("schedulable", node.schedulable, true)
+      .put("leaving", node.leaving, false)
       .put("whyNot", node.why_not, kNothing)
       .take();
 }
@@ -193,6 +194,8 @@ void put_wishes(const Job& job, const SharedSets& sets, Fields& fields) {
   fields.put_list("avoid", texts(job.avoid))
       .put("narrowed", job.narrowed, kNothing)
       .put("mayPreempt", job.may_preempt, true)
+      .put("preemptible", job.preemptible, true)
+      .put("minRunMs", job.min_run_ms, TimeMs{0})
       .put("notAdmitted", job.not_admitted, kNothing)
       .put("spareOnly", job.spare_only, kNothing)
       .put("refused", job.refused, kNothing)
@@ -268,7 +271,8 @@ Value to_json(const Job& job, const SharedSets& sets) {
       .put("queuedAtSeconds", plain(job.queued_at), 0.0)
       .put("attainedGpuMs", job.attained_gpu_ms, GpuMs{0})
       .put_list("attainedByType", std::move(by_type))
-      .put("allocatedMs", job.allocated_ms, TimeMs{-1});
+      .put("allocatedMs", job.allocated_ms, TimeMs{-1})
+      .put("runningSinceMs", job.running_since_ms, TimeMs{-1});
   if (job.duration_ms) fields.put("durationMs", *job.duration_ms);
   if (job.remaining_ms) fields.put("remainingMs", *job.remaining_ms);
   if (job.deadline_ms) fields.put("deadlineMs", *job.deadline_ms);

@@ -23,6 +23,7 @@ REFUSED = [  # and a word of the refusal
     (["--gang-seconds=", "--stall-seconds=20"], "--gang-seconds: a value is missing before --stall-seconds=20"),
     (["--namespaces=", "--verbose"], "--namespaces: a value is missing before --verbose"),
     (["--gang-seconds=0"], "not in range"),
+    (["--leaving-taints=spot:NoSchedule"], "\"spot:NoSchedule\": the key of a taint is expected"),
 ]
 
 

@@ -18,7 +18,8 @@ BAD_VALUES = [  # what is set, and a word of the refusal
     ("workers.runtimeClassName=NVIDIA", "pattern"), ("workers.sharedMemory=much", "pattern"),
     ("scheduler.minGain=2", "maximum"), ("certificates.hours=0", "minimum"),
     ("certificates.authoritySecret=Our CA", "pattern"), ("scheduler.gangSeconds=0", "minimum"),
-    ("scheduler.nodeLeaseSeconds=1000000", "maximum"),
+    ("scheduler.nodeLeaseSeconds=1000000", "maximum"), ("scheduler.maintenanceLeadSeconds=-1", "minimum"),
+    ("scheduler.leavingTaints[0]=spot:NoSchedule", "pattern"),
     ("leaderElection.leaseSeconds=1", "minimum"), ("coordinator.port=0", "minimum"),
     ("coordinator.port=8080", "a number of its own"),
     ("coordinator.port=65536", "maximum"), ("podAntiAffinity=maybe", "value must be one of"),
@@ -55,6 +56,7 @@ GOOD_VALUES = [  # beside the golden renderings
     "podAntiAffinity=null,terminationGracePeriodSeconds=null,log.json=null,log.verbose=null,rbac.aggregate=null",
     "podDisruptionBudget.enabled=false,podDisruptionBudget.minAvailable=null,metrics.prometheusRule.waitSeconds=null",
     "defaults.queue.create=false,defaults.queue.name=null,metrics.secure.port=null,metrics.workers.port=null",
+    "probes.startup.periodSeconds=null,probes.startup.failureThreshold=null",
 ]
 OPTIONAL = {  # templates look whether these are there; crds.keep is not among them: without it jobs could be lost
     "", ".resources", ".terminationGracePeriodSeconds", ".podAntiAffinity", ".defaults.queue", ".defaults.policy",
@@ -211,7 +213,7 @@ def test_the_authority_of_the_install_page_is_one_that_the_chart_can_be_told_of(
     assert f"--authority-secret={spec['secretName']}" in rendered
 
 
-@pytest.mark.parametrize("release", ["a" * 53, "team.a"])
+@pytest.mark.parametrize("release", ["a" * 53, "team.a", "a" * 38 + "--b"])
 @pytest.mark.parametrize("override", ["", "b" * 54, "team.b"])
 def test_names_stay_within_their_limits(helm, release, override):
     found = objects(helm.template("--set", f"nameOverride={override}", release=release))
@@ -219,6 +221,10 @@ def test_names_stay_within_their_limits(helm, release, override):
     assert all(len(value) <= 63 for item in found for value in item["metadata"]["labels"].values())
     services = [item["metadata"]["name"] for item in found if item["kind"] == "Service"]
     assert services and all(re.fullmatch(r"[a-z][-a-z0-9]*[a-z0-9]", name) for name in services)
+    [deployment] = [item for item in found if item["kind"] == "Deployment"]
+    [installation] = [word for word in deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+                      if word.startswith("--installation=")]  # a value of labels
+    assert re.fullmatch(r"--installation=[a-z]([-a-z0-9]*[a-z0-9])?", installation)
 
 
 def test_a_release_whose_name_begins_with_a_digit_is_told_the_way_out(helm):

@@ -60,6 +60,10 @@ ELSEWHERE = {
     "kubectl wait --for=condition=Ready pod/fill-gpt2-data": "nobody: its image is Debian's, from a registry",
     "kubectl cp train.tokens fill-gpt2-data:/claim/train.tokens": "nobody: it needs that pod",
     "kubectl cp fill-gpt2-data:/claim/checkpoints checkpoints": "nobody: it needs that pod",
+    # They name a node with GPUs.
+    "kubectl annotate node gpu-7 rubato.dev/maintenance-at=2026-12-01T10:00:00Z":
+        "sim_stories_test (LeavingNodeStories), by a patch",
+    "kubectl annotate node gpu-7 rubato.dev/maintenance-at-": "nobody: it takes an annotation away",
     # They wait for pods of the operator, which need a kubelet.
     "kubectl -n rubato-system rollout status deployment/rubato-operator": "e2e_chart_test",
     "kubectl -n rubato-system get lease rubato-operator": "e2e_chart_test",

@@ -181,6 +181,14 @@ TEST_F(NcclTest, WhatIsNotConnectedInTimeGoesOverLinksAndIsNotOfferedForAWhile) 
   for (const FleetMember& member : fleet_->members) EXPECT_EQ(member.factory->collective(), "");
 }
 
+TEST_F(NcclTest, WhatAddsWronglyAgainIsNotOfferedForAWhile) {
+  make_fleet(2);
+  CommunicatorFactory& factory = *fleet_->members[1].factory;
+  EXPECT_NE(factory.collective(), "");
+  factory.note_wrong_sums();
+  EXPECT_EQ(factory.collective(), "");
+}
+
 TEST_F(NcclTest, AFenceEndsWhoWaitsForNcclToConnect) {
   make_fleet(2);
   emulator::make_trouble(NcclTrouble::kNeverConnects);

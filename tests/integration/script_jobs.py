@@ -1,4 +1,4 @@
-"""Jobs of runtime torchrun and command, whose pods run tests/integration/scripts/elastic.py with the interpreter that
+"""Jobs of runtime torchrun and command, whose pods run a script of tests/integration/scripts with the interpreter that
 runs us, or any command; and of runtime pytorch, whose pods run examples/pytorch/kjv.py.
 """
 
@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 
-from cluster import wait_quickly
+from control_plane import wait_until
 from jobs import Job, sample_text
 from processes import environment_of, id_in_its_namespace, name_of, tree
 from watching import conditions_of
@@ -20,25 +20,31 @@ SCRIPT = pathlib.Path(__file__).parent / "scripts" / "elastic.py"
 START_S = 180  # importing torch takes seconds, and the cores are shared
 
 
-def lines_of(folder):
-    """What the script has written of its steps, as far as the lines are whole."""
+def lines_of(folder, begin=0):
+    """What the script has written of its steps from that byte on, as far as the lines are whole; and where the next one
+    begins."""
     try:
-        text = (folder / "steps.jsonl").read_text()
+        with open(folder / "steps.jsonl", "rb") as file:
+            file.seek(begin)
+            whole, end, _ = file.read().rpartition(b"\n")
     except FileNotFoundError:
-        return []
-    return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+        return [], begin
+    return list(map(json.loads, whole.splitlines())), begin + len(whole + end)
 
 
 class ScriptJob(Job):
     def __init__(self, name, runtime="torchrun", steps=100000, pause=0.05, command=None, more=None, env=None,
-                 **kwargs):
+                 program=SCRIPT.name, **kwargs):
         super().__init__(name, steps=steps, ledger=False, **kwargs)
+        self.program = program
         self.runtime, self.pause, self.command, self.more, self.env = runtime, pause, command, more or {}, env or {}
+        self.read, self.read_to = [], 0  # of lines()
 
     def prepare(self):
-        """The script lies where its pods see it, which have a /tmp of their own."""
+        """The scripts lie where its pods see them, which have a /tmp of their own."""
         self.checkpoints.mkdir(parents=True, exist_ok=True)
-        shutil.copy(SCRIPT, self.checkpoints)
+        for script in SCRIPT.parent.glob("*.py"):
+            shutil.copy(script, self.checkpoints)
 
     def manifest(self):
         manifest = super().manifest()
@@ -52,20 +58,23 @@ class ScriptJob(Job):
         container["volumeMounts"] = [m for m in container["volumeMounts"] if m["name"] == "checkpoints"]
         container["env"] = [{"name": name, "value": value}
                             for name, value in {"GLOO_SOCKET_IFNAME": "lo", **self.env}.items()]
-        container["command"] = self.command or [sys.executable, "/ckpt/elastic.py"]
+        container["command"] = self.command or [sys.executable, f"/ckpt/{self.program}"]
         if self.command is None:
             container["args"] = ["/ckpt", str(self.steps), str(self.pause)]
         return manifest
 
     def lines(self):
-        return lines_of(self.checkpoints)
+        """Of all its steps. Who waits asks often, and they come to be thousands: none is read twice."""
+        more, self.read_to = lines_of(self.checkpoints, self.read_to)
+        self.read += more
+        return self.read
 
     def wait_steps_of(self, world, more=5, limit_s=START_S):
         """Until so many more steps were made by so many processes."""
         seen = len(self.lines())
-        wait_quickly(lambda: sum(line["world"] == world for line in self.lines()[seen:]) >= more, limit_s,
-                     f"{self.name}: {more} steps of {world}: {json.dumps(self.status(), indent=1)}\n"
-                     f"{self.cluster.explain()}")
+        wait_until(lambda: sum(line["world"] == world for line in self.lines()[seen:]) >= more, limit_s,
+                   f"{self.name}: {more} steps of {world}: {json.dumps(self.status(), indent=1)}\n"
+                   f"{self.cluster.explain()}")
 
     def interpreters(self):
         """{pod: ids of its interpreters}: that of the program, and a spare that is ready or gets so."""
@@ -91,7 +100,7 @@ class ScriptJob(Job):
 
     def wait_spares(self):
         """Until each pod has one."""
-        wait_quickly(lambda: self.spares() and all(made > used for made, used in self.spares()), START_S, "spares")
+        wait_until(lambda: self.spares() and all(made > used for made, used in self.spares()), START_S, "spares")
 
     def message(self, kind):
         return conditions_of(self.object())[kind]["message"]

@@ -175,6 +175,8 @@ CHOICES = {
     "spec.training.reduce": ["exact", "fast", "slow"],
     "spec.training.checkpoint": [{"every": 0}, {"path": "/c"}, {"path": "c"}, {"keep": 0}],
     "spec.parkSeconds": [-1, 0, 10],
+    "spec.preemptible": [False, True, "no", None],
+    "spec.minRunSeconds": [-1, 0, 600, 86401],
     "spec.activeDeadlineSeconds": [0, 1, None],
     "spec.suspend": [True, "yes"],
     "spec.queue": ["", "q", "q" * 64],

@@ -85,6 +85,36 @@ def test_the_table_says_when_a_job_is_expected_to_start():
     assert re.search(r"^job-2 +not now +QueueLimit +in about 12 min +queue ", said, re.M), said
 
 
+def what_if(*words, code=0):
+    done = subprocess.run([PROGRAM, "what-if", *map(str, words)], cwd=ROOT, capture_output=True, text=True,
+                          timeout=COMMAND_S)
+    assert done.returncode == code, f"{words}: {done.stdout}{done.stderr}"
+    return done.stdout if code == 0 else done.stderr
+
+
+def test_what_if_does_what_the_page_shows():
+    page = (ROOT / "docs" / "snapshot.md").read_text()
+    shown = [line.split()[2:] for line in page.splitlines() if line.startswith("rubatoctl what-if ")]
+    assert len(shown) == 5, shown
+    for words in shown:
+        said = what_if(*words)
+        if "json" not in words:
+            assert re.search(r"^ +JOB +NOW +GPUS +NODES +THEN ", said, re.M), said
+    fits = what_if(SNAPSHOT, "--set", "job=job-2,min=8,max=8")
+    assert re.search(r"^\* +job-2 +never +0 +runs +8 +8 on n", fits, re.M), fits
+    ended = json.loads(what_if("--remove-job", "team-a/llm", SNAPSHOT, "-o", "json"))
+    assert [job["then"]["state"] for job in ended["jobs"]] == ["removed", "never"], ended
+    assert ended["then"]["gpusUsed"] == 0, ended
+
+
+def test_what_if_says_what_was_expected():
+    assert "nothing would be different; expected --policy, " in what_if(SNAPSHOT, code=1)
+    gone = what_if(SNAPSHOT, "--without-node", "n9", code=1)
+    assert '--without-node n9: there is no node "n9"; there are n1, n2' in gone, gone
+    said = what_if("--help")
+    assert "rubatoctl what-if examples/snapshot.json --add-nodes 2,like=n1" in said, said
+
+
 def test_from_a_pipe_and_from_a_file_it_is_the_same():
     assert plan(input=SNAPSHOT.read_text()) == plan("-", input=SNAPSHOT.read_text()) == plan(SNAPSHOT)
 

@@ -4,8 +4,8 @@ go, without being started again, and ends with the bytes of a run alone."""
 import os
 import signal
 
-from cluster import wait_quickly
 from cluster_fixtures import CHANGE_S, cluster, plane_and_cluster  # noqa: F401
+from control_plane import wait_until
 from script_jobs import ROOT, START_S, TorchJob
 from watching import conditions_of
 
@@ -44,7 +44,7 @@ def test_a_script_trains_on_workers_that_come_and_go_and_the_bytes_are_those_of_
     # Suspended and resumed, it goes on from its checkpoint.
     job.patch({"suspend": True})
     job.wait_state("Suspended", CHANGE_S)
-    wait_quickly(lambda: not job.interpreters(), CHANGE_S, "its script to end")
+    wait_until(lambda: not job.interpreters(), CHANGE_S, "its script to end")
     at = job.steps_done()
     job.patch({"suspend": False})
     job.wait_step(at + 10, START_S)
@@ -78,7 +78,7 @@ def test_a_script_of_transformers_trainer_and_what_it_does_after_its_last_step(c
     def of_logs(word):
         return sum(path.read_text().count(word) for path in job.log_files().values())
 
-    wait_quickly(lambda: of_logs("waits") == 2, START_S, "both scripts to be past their loops")
+    wait_until(lambda: of_logs("waits") == 2, START_S, "both scripts to be past their loops")
     saved = job.checkpoints / "llama" / "model.safetensors"
     assert saved.exists() and job.object()["status"]["state"] == "Running", "the job waits for its scripts"
     (job.checkpoints / "go").touch()
@@ -125,38 +125,42 @@ def test_a_script_ends_its_job_sooner_than_the_manifest_says(cluster, tmp_path):
 
 
 def test_what_a_script_does_wrong_is_told(cluster, tmp_path):
-    cluster.add_node()
-    rigid = {"gpus": (1, 1), "steps": 100000}
+    cluster.add_node(slots=4)  # so many at a time: what takes long is that interpreters start
 
-    def refused(name, word, fails_with=None, **what):
-        job = cluster.apply(TorchJob(name, script=script(tmp_path, **what), **rigid))
-        job.wait(lambda o: any(word in c.get("message", "") for c in conditions_of(o).values()), START_S, word)
-        if fails_with:  # no other time and no other node would help
+    def begin(name, restarts=None, more_lines=None, file=None, **what):
+        more = None if restarts is None else {"faultTolerance": {"maxRestarts": restarts}}
+        return cluster.apply(TorchJob(name, script=file or script(tmp_path, **what), gpus=(1, 1), steps=100000,
+                                      more=more, more_lines=more_lines))
+
+    refused = [  # no other time and no other node would help the first two
+        (begin("norm", layer="torch.nn.BatchNorm1d(4)"), "running_mean", "StatefulForward"),
+        (begin("batch", batch=", micro_batch=4, micro_batches=4"), "the manifest says training.batch.micro 2",
+         "BatchMismatch"),
+        (begin("small", samples=9), "fewer than training.batch.global 16", None),
+        (begin("ends", body="if step.number > 4: break"), "The script ended before the job's last step", None)]
+    for job, word, fails_with in refused:
+        job.wait_seen(lambda o: any(word in c.get("message", "") for c in conditions_of(o).values()), START_S, word)
+        if fails_with:
             job.wait_condition("Failed", limit_s=CHANGE_S, reason=fails_with)
         job.delete()
+    for job, _, _ in refused:
         job.wait_gone(CHANGE_S)
 
-    refused("norm", "running_mean", "StatefulForward", layer="torch.nn.BatchNorm1d(4)")
-    refused("batch", "the manifest says training.batch.micro 2", "BatchMismatch", batch=", micro_batch=4, micro_batches=4")
-    refused("small", "fewer than training.batch.global 16", samples=9)
-    refused("ends", "The script ended before the job's last step", body="if step.number > 4: break")
-    job = cluster.apply(TorchJob("raises", script=script(tmp_path, before="seen = []", body="seen.append(1)",
-                                                         fault="if len(seen) >= 5: raise ValueError('told to')"),
-                                 more={"faultTolerance": {"maxRestarts": 1}}, **rigid))
-    job.wait_state("Failed", START_S)
-    assert "ValueError: told to" in job.message("Failed")
-    log = next(iter(job.log_files().values())).read_text()
-    assert "Traceback" in log and "raise ValueError('told to')" in log
-    job = cluster.apply(TorchJob("stumbles", script=script(tmp_path, body="if step.number > 4: 1 / 0"),
-                                 more={"faultTolerance": {"maxRestarts": 0}}, **rigid))
-    job.wait_state("Failed", START_S)
-    assert "ZeroDivisionError" in job.message("Failed")
-    job = cluster.apply(TorchJob("behind", script=script(tmp_path, body="if step.number == 3: job.finish()"),
-                                 more_lines="raise SystemExit(3)\n", more={"faultTolerance": {"maxRestarts": 0}}, **rigid))
-    job.wait_state("Failed", START_S)
-    assert "the script exited with status 3" in job.message("Failed")
     lacking = tmp_path / "lacking.py"
     lacking.write_text("import no_such_package\n")  # nothing of ours has begun
-    job = cluster.apply(TorchJob("lacks", script=lacking, more_lines="\n", more={"faultTolerance": {"maxRestarts": 0}}, **rigid))
-    job.wait_state("Failed", START_S)
-    assert "ModuleNotFoundError: No module named 'no_such_package'" in job.message("Failed")
+    forgetful = tmp_path / "forgetful.py"
+    forgetful.write_text("print('trained')\n")
+    failed = [
+        (raises := begin("raises", restarts=1, before="seen = []", body="seen.append(1)",
+                         fault="if len(seen) >= 5: raise ValueError('told to')"), "ValueError: told to"),
+        (begin("stumbles", restarts=0, body="if step.number > 4: 1 / 0"), "ZeroDivisionError"),
+        (begin("behind", restarts=0, body="if step.number == 3: job.finish()", more_lines="raise SystemExit(3)\n"),
+         "the script exited with status 3"),
+        (begin("lacks", restarts=0, file=lacking, more_lines="\n"),
+         "ModuleNotFoundError: No module named 'no_such_package'"),
+        (begin("forgets", restarts=0, file=forgetful, more_lines="\n"), "the script has made no rubato.Job")]
+    for job, word in failed:
+        job.wait_state("Failed", START_S)
+        assert word in job.message("Failed")
+    log = next(iter(raises.log_files().values())).read_text()
+    assert "Traceback" in log and "raise ValueError('told to')" in log

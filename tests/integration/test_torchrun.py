@@ -1,5 +1,5 @@
-"""Jobs of runtime torchrun and command, on a real API server: PyTorch's own processes (gloo, DistributedDataParallel)
-start, start again with other ranks when nodes come and go, fail, and end."""
+"""Jobs of runtime torchrun and command, on a real API server: PyTorch's own processes (gloo, FSDP and
+DistributedDataParallel) start, start again with other ranks when nodes come and go, fail, and end."""
 
 import os
 import pathlib
@@ -8,6 +8,7 @@ import sys
 
 from cluster import wait_quickly
 from cluster_fixtures import CHANGE_S, cluster, plane_and_cluster  # noqa: F401
+from control_plane import wait_until
 from script_jobs import START_S, ScriptJob
 from watching import conditions_of
 
@@ -19,7 +20,7 @@ def each_follows(steps):
 
 def test_a_script_grows_shrinks_survives_and_ends(cluster):
     first = cluster.add_node()
-    job = cluster.apply(ScriptJob("elastic", gpus=(1, 3)))
+    job = cluster.apply(ScriptJob("elastic", gpus=(1, 3), program="sharded.py"))
     job.wait_steps_of(1)
     job.wait_state("Running", CHANGE_S)
     about = job.lines()[-1]["variables"]
@@ -69,7 +70,7 @@ def test_a_script_grows_shrinks_survives_and_ends(cluster):
     assert each_follows([line["step"] for line in job.lines()]), "each began with the last checkpoint"
     (job.checkpoints / "end").touch()
     job.wait_state("Complete", START_S)
-    wait_quickly(lambda: not job.interpreters(), CHANGE_S, "its spares to end")
+    wait_until(lambda: not job.interpreters(), CHANGE_S, "its spares to end")
 
 
 def test_torchruns_command_is_understood_and_failures_are_told(cluster):
@@ -85,7 +86,7 @@ def test_torchruns_command_is_understood_and_failures_are_told(cluster):
     job.wait_state("Failed", 2 * START_S)
     assert "told to fail in step 5" in job.message("Failed")
     assert job.status()["restarts"]["count"] == 2
-    wait_quickly(lambda: not job.interpreters(), CHANGE_S, "its programs to end")
+    wait_until(lambda: not job.interpreters(), CHANGE_S, "its programs to end")
     assert [line["step"] for line in job.lines()] == list(range(5))
     about = job.lines()[0]["variables"]
     assert (about["WORLD_SIZE"], about["LOCAL_WORLD_SIZE"], about["GROUP_WORLD_SIZE"]) == ("2", "2", "1")

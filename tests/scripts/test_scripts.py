@@ -181,9 +181,9 @@ def test_ci_ends_with_what_was_done_and_skipped(machine, ci):
     done = machine.run(ci / ".ci" / "run")
     assert done.returncode == 0, done.stdout + done.stderr
     summary = done.stdout.split("\nStages:\n")[1]
-    assert [line.split()[0] for line in summary.splitlines()[:8]] == [
-        "setup", "cuda", "joined", "test", "cluster", "asan", "tsan", "fuzz"]
-    assert all(line.endswith(" s  ok") for line in summary.splitlines()[:8])
+    assert [line.split()[0] for line in summary.splitlines()[:10]] == [
+        "setup", "joined", "build", "cuda", "tools", "test", "cluster", "asan", "tsan", "fuzz"]
+    assert all(line.endswith(" s  ok") for line in summary.splitlines()[:10])
     assert "alone ...***Skipped" in summary and "Skipped:\n  3 disks: no namespaces" in summary
     assert summary.endswith(TESTS_PASSED + "\n")
 
@@ -202,9 +202,33 @@ def test_ci_fails_when_a_test_of_the_cluster_failed_before_its_time_was_over(mac
     assert done.returncode == 1 and re.search(r"^  cluster +\d+ s  failed \(1\)$", done.stdout, re.M), done.stdout
 
 
-@pytest.mark.parametrize("word", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT], ids=lambda s: s.name)
-def test_ci_that_is_told_to_end_says_how_far_it_came(machine, ci, word):
-    (ci / "cluster-test").write_text("mkfifo never\necho waits\nread line <never\n")
+def set_up(ci, part, text):
+    program(ci / "scripts" / "setup", f'#!/bin/sh\n[ "$1" = {part} ] || exit 0\n{text}\n')
+
+
+def test_ci_fails_when_what_it_fetches_beside_the_build_does(machine, ci):
+    set_up(ci, "cluster", "echo no room; exit 3")
+    done = machine.run(ci / ".ci" / "run")
+    assert done.returncode == 3 and "\nno room\n" in done.stdout
+    summary = done.stdout.split("\nStages:\n")[1]
+    assert re.search(r"^  build +\d+ s  ok\n  cuda +\d+ s  ok\n  tools +\d+ s  failed \(3\)\n", summary, re.M), summary
+    assert "  test " not in summary
+
+
+def test_ci_fetches_no_cluster_where_none_can_run_and_does_without_the_compiler_for_gpus(machine, ci):
+    program(ci / "tests" / "cluster" / "cluster", "#!/bin/sh\nexit 77\n")
+    program(ci / "scripts" / "setup", '#!/bin/sh\necho "asked for $1"\n[ "$1" != cuda ]\n')
+    done = machine.run(ci / ".ci" / "run")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "asked for tests" in done.stdout and "asked for cluster" not in done.stdout
+    assert re.search(r"^  cuda +\d+ s  skipped", done.stdout, re.M)
+
+
+WAITS = "mkfifo never\necho waits\nread line <never\n"
+
+
+def told_to_end(machine, ci, word):
+    """Runs it until something waits; returns what it says, when nothing runs any more."""
     left, theirs = os.pipe()  # which all have that it starts
     # Who started us may ignore it, and so would all that we start.
     command = ["env", f"--default-signal={word.name[3:]}", ci / ".ci" / "run"]
@@ -221,7 +245,20 @@ def test_ci_that_is_told_to_end_says_how_far_it_came(machine, ci, word):
     assert running.returncode == 128 + word
     assert select.select([left], [], [], LIMIT_S)[0] == [left], "something runs on"
     os.close(left)
+    return said
+
+
+@pytest.mark.parametrize("word", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT], ids=lambda s: s.name)
+def test_ci_that_is_told_to_end_says_how_far_it_came(machine, ci, word):
+    (ci / "cluster-test").write_text(WAITS)
+    said = told_to_end(machine, ci, word)
     assert "not done: told to end" in said and said.endswith(TESTS_PASSED + "\n")
+
+
+def test_ci_that_is_told_to_end_ends_what_runs_beside_it(machine, ci):
+    set_up(ci, "cluster", WAITS)
+    said = told_to_end(machine, ci, signal.SIGTERM)
+    assert re.search(r"^  tools +\d+ s  not done: told to end$", said, re.M), said
 
 
 def test_what_the_programs_of_tests_skipped_is_told(machine):

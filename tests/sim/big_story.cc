@@ -24,12 +24,12 @@ constexpr int kBlockedGpus = 8;
 constexpr int kLossesLeast = 4;
 constexpr int kLossesSpan = 4;
 
-Duration millis(std::uint64_t count) { return std::chrono::milliseconds(count); }
+Duration drawn_millis(std::uint64_t count) { return std::chrono::milliseconds(count); }
 
 void draw_nodes(Scenario& scenario, Rng& rng) {
   const int nodes = kNodesLeast + static_cast<int>(rng.below(kNodesSpan));
   const int late = kLateLeast + static_cast<int>(rng.below(kLateSpan));
-  const Duration added_at = 5s + millis(rng.below(15'000));
+  const Duration added_at = 5s + drawn_millis(rng.below(15'000));
   scenario.nodes.clear();
   for (int i = 0; i < nodes; ++i) {
     NodePlan node;
@@ -68,14 +68,14 @@ void draw_losses(Scenario& scenario, Rng& rng) {
   static constexpr std::array kKinds = {K::kPowerCut,     K::kPodCrash,   K::kWorkerKilled,
                                         K::kWorkerKilled, K::kPodDeleted, K::kNodeCut};
   const bool of_one_kind = rng.chance(0.5);
-  const auto at = 4s + millis(rng.below(30'000));
+  const auto at = 4s + drawn_millis(rng.below(30'000));
   FaultKind kind = kKinds.at(rng.below(kKinds.size()));
   const int losses = kLossesLeast + static_cast<int>(rng.below(kLossesSpan));
   for (int i = 0; i < losses; ++i) {
     if (!of_one_kind) kind = kKinds.at(rng.below(kKinds.size()));
     scenario.faults.push_back({.kind = kind,
-                               .at = at + millis(rng.below(20)),
-                               .spell = 200ms + millis(rng.below(8'000)),
+                               .at = at + drawn_millis(rng.below(20)),
+                               .spell = 200ms + drawn_millis(rng.below(8'000)),
                                .pick = rng.below(1000),
                                .more = rng.below(1000)});
   }

@@ -1,14 +1,11 @@
 // Stories of a bit that flips in a worker's memory.
 #include "operator/api/conditions.h"
-#include "tests/sim/whole_cluster.h"
+#include "tests/sim/told_stories.h"
 
 #include <gtest/gtest.h>
 
 namespace rubato::sim {
 namespace {
-
-constexpr Duration kSoon = 20s;
-constexpr const char* kJob = "default/elastic";
 
 Scenario training_on(int nodes, std::uint64_t steps, std::uint64_t seed) {
   Scenario scenario;
@@ -24,13 +21,13 @@ Scenario training_on(int nodes, std::uint64_t steps, std::uint64_t seed) {
 }
 
 std::size_t members(const WholeCluster& cluster) {
-  const auto found = cluster.witness().jobs().find(kJob);
+  const auto found = cluster.witness().jobs().find(kElastic);
   return found == cluster.witness().jobs().end() ? 0 : found->second.members.size();
 }
 
 // The message of the condition Diverged; empty unless it is True.
 std::string diverged(const WholeCluster& cluster) {
-  const json::Value& job = cluster.witness().jobs().at(kJob).object;
+  const json::Value& job = cluster.witness().jobs().at(kElastic).object;
   for (const json::Value& condition : job["status"]["conditions"].items())
     if (condition["type"].string_view_or("") == api::condition::kDiverged &&
         condition["status"].string_view_or("") == "True")
@@ -47,7 +44,7 @@ TEST(DivergedStories, TheMajorityGoesOnAndTheOtherFollowsAnew) {
     ASSERT_TRUE(cluster.run_until([&] { return members(cluster) == 3; }, kSoon));
     cluster.run_until([] { return false; }, kSoon / 4);
     World& world = cluster.world("elastic");
-    const std::size_t pods = cluster.witness().jobs().at(kJob).made_pods.size();
+    const std::size_t pods = cluster.witness().jobs().at(kElastic).made_pods.size();
     cluster.inject({FaultKind::kMemoryFlip, 0s, 0s, seed, 31 * seed});
     ASSERT_TRUE(cluster.run_until([&] { return world.refused() > 0; }, 2s)) << "seed " << seed;
     ASSERT_TRUE(cluster.run_until([&] { return members(cluster) == 2; }, 2s)) << "seed " << seed;
@@ -55,7 +52,7 @@ TEST(DivergedStories, TheMajorityGoesOnAndTheOtherFollowsAnew) {
     const std::uint64_t step = world.highest_step();
     EXPECT_TRUE(cluster.run_until([&] { return world.highest_step() > step + 5; }, kSoon));
     EXPECT_NE(diverged(cluster).find("held another state than pods"), std::string::npos);
-    EXPECT_EQ(cluster.witness().jobs().at(kJob).made_pods.size(), pods);
+    EXPECT_EQ(cluster.witness().jobs().at(kElastic).made_pods.size(), pods);
   }
 }
 

@@ -55,9 +55,9 @@ class OldCommunicator : public worker::Communicator {
   std::uint64_t generation() const override { return inner_->generation(); }
   std::uint32_t rank() const override { return inner_->rank(); }
   std::uint32_t size() const override { return inner_->size(); }
-  Status all_reduce_int32(worker::Stream& stream, worker::ConstBuffer in,
-                          worker::Buffer out) override {
-    return inner_->all_reduce_int32(stream, in, out);
+  Status all_reduce_int32(worker::Stream& stream, worker::ConstBuffer in, worker::Buffer out,
+                          worker::HopSums* hops) override {
+    return inner_->all_reduce_int32(stream, in, out, hops);
   }
   Result<std::vector<std::string>> gather(std::string_view mine) override {
     TRY(auto votes, inner_->gather(as_old_vote(mine)));
@@ -77,6 +77,7 @@ class OldCommunicator : public worker::Communicator {
     vote.clear_squared_norms();
     vote.clear_given();
     vote.clear_reduced();
+    vote.clear_hops();
     return vote.SerializeAsString();
   }
 

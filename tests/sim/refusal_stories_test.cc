@@ -98,6 +98,30 @@ class RefusalStories : public ::testing::Test {
     return names;
   }
 
+  // The API server takes no decision on GPUs, or not what is written before it: it says `words`.
+  void expect_paced_decisions(const Error& error, const std::string& words,
+                              const std::string& field = "allocation") {
+    int asked = 0;
+    cluster_->leader()->trouble().refuses =
+        [&](const kube::Operation& operation) -> std::optional<Error> {
+      if (!writes_status(operation, field)) return std::nullopt;
+      ++asked;
+      return error;
+    };
+    cluster_->submit(training("big", 1, 1));
+    const auto is_said = [&] {
+      return queued("big", "WaitingForGPUs").find(words) != std::string::npos;
+    };
+    ASSERT_TRUE(until(is_said));
+    EXPECT_TRUE(until([&] { return was_told("NotAllocated", "1 pod of 1 GPU"); }));
+    asked = 0;
+    wait(1min);
+    EXPECT_GE(asked, 4) << "a policy may have been lifted";
+    EXPECT_LE(asked, 7);
+    lift();
+    EXPECT_TRUE(until([&] { return trains("big", 1); }, 4 * kSoon));
+  }
+
   std::unique_ptr<WholeCluster> cluster_;
 };
 
@@ -230,6 +254,23 @@ TEST_F(RefusalStories, APriorityClassThatItsPodsMayNotHavePreemptsNobody) {
   EXPECT_TRUE(trains("second", 1));
 }
 
+TEST_F(RefusalStories, AJobIsNotPreemptedBeforeItHasRunForItsLeastTime) {
+  start({{"n0", "fast", 1}});
+  cluster_->submit(training("healthy", 1, 1));
+  ASSERT_TRUE(until([&] { return trains("healthy", 1); }, 2 * kSoon));
+  patch("healthy", R"({"spec":{"minRunSeconds":600}})");
+  JobPlan urgent = training("urgent", 1, 1);
+  urgent.priority_class = "high";
+  cluster_->submit(urgent);
+  const std::string why = "default/healthy would make room for it, but may not be preempted yet";
+  const auto is_said = [&] {
+    return queued("urgent", "OthersNotPreemptible").find(why + ", until 2") != std::string::npos;
+  };
+  ASSERT_TRUE(until(is_said, 2 * kSoon));
+  EXPECT_FALSE(until([&] { return !is("healthy", "Running"); }, 2 * kSoon));
+  EXPECT_TRUE(until([&] { return trains("urgent", 1); }, 10min));
+}
+
 // A job that trains is looked at every few seconds. It is not tried so often, and has events left
 // for what else becomes of it.
 TEST_F(RefusalStories, APriorityClassThatIsRefusedForLongIsAskedForAtASteadyPace) {
@@ -359,28 +400,54 @@ TEST_F(RefusalStories, APodThatMayNotBeDeletedKeepsNoOther) {
   EXPECT_TRUE(until([&] { return is("pair", "Suspended"); }));
 }
 
-TEST_F(RefusalStories, AnAllocationThatIsTooLargeIsSaidAndTriedWithPauses) {
+// A decision whose answer was lost is asked about until it is known, however seldom rounds come.
+TEST_F(RefusalStories, ADecisionInDoubtDoesNotWaitForTheNextRound) {
   start({{"n0", "fast", 1}});
-  int asked = 0;
+  must(cluster_->server().create(
+      api::kSchedulingPolicy, "",
+      json::Value::object({{"apiVersion", api::kSchedulingPolicy.api_version()},
+                           {"kind", api::kSchedulingPolicy.kind},
+                           {"metadata", json::Value::object({{"name", "default"}})},
+                           {"spec", json::Value::object({{"roundSeconds", 3600}})}})));
+  wait(2s);
+  const Error away(Code::kUnavailable, "the server cannot be reached");
+  std::optional<MonoTime> decided;
   cluster_->leader()->trouble().refuses =
       [&](const kube::Operation& operation) -> std::optional<Error> {
-    if (!is_decision(operation)) return std::nullopt;
-    ++asked;
-    return kube::error_from_status(
-        500, kube::make_status(500, "InternalError", "etcdserver: request is too large"));
+    if (is_decision(operation) && !decided) {
+      decided = cluster_->now();
+      return away;
+    }
+    const bool is_read =
+        operation.verb == kube::Verb::kGet && operation.type.plural == "trainingjobs";
+    const bool is_away = decided && cluster_->now() < *decided + kSoon;
+    return is_read && is_away ? std::optional(away) : std::nullopt;
   };
-  cluster_->submit(training("big", 1, 1));
-  const auto is_said = [&] {
-    return queued("big", "WaitingForGPUs").find("larger than etcd takes") != std::string::npos;
-  };
-  ASSERT_TRUE(until(is_said));
-  EXPECT_TRUE(until([&] { return was_told("NotAllocated", "1 pod of 1 GPU"); }));
-  asked = 0;
-  wait(1min);
-  EXPECT_GE(asked, 4) << "a policy may have been lifted";
-  EXPECT_LE(asked, 7);
-  lift();
-  EXPECT_TRUE(until([&] { return trains("big", 1); }, 4 * kSoon));
+  cluster_->submit(training("new", 1, 1));
+  EXPECT_TRUE(until([&] { return trains("new", 1); }, 3 * kSoon));
+  EXPECT_TRUE(decided);
+}
+
+TEST_F(RefusalStories, AnAllocationThatIsTooLargeIsSaidAndTriedWithPauses) {
+  start({{"n0", "fast", 1}});
+  expect_paced_decisions(
+      kube::error_from_status(
+          500, kube::make_status(500, "InternalError", "etcdserver: request is too large")),
+      "larger than etcd takes");
+}
+
+// By a CRD of an earlier release.
+TEST_F(RefusalStories, AnAllocationThatTheSchemaRefusesIsSaidAndTriedWithPauses) {
+  start({{"n0", "fast", 1}});
+  expect_paced_decisions(
+      kube::error_from_status(422, kube::make_status(422, "Invalid", "Too many: must have less")),
+      "Too many: must have less");
+}
+
+// Before its first decision a job says who leads it.
+TEST_F(RefusalStories, AJobThatMayNotBeLedIsSaidAndTriedWithPauses) {
+  start({{"n0", "fast", 1}});
+  expect_paced_decisions(forbidden("denied by policy"), "denied by policy", "membership");
 }
 
 // As by a policy, or by a CRD of an earlier release that does not know the value.

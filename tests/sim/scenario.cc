@@ -83,7 +83,7 @@ FaultKind draw_kind(Rng& rng) {
   return kKinds.at(rng.below(kKinds.size()));
 }
 
-Duration some_of(Rng& rng, Duration span) {
+Duration part_of(Rng& rng, Duration span) {
   return millis(rng.below(static_cast<std::uint64_t>(
       std::chrono::duration_cast<std::chrono::milliseconds>(span).count())));
 }
@@ -91,8 +91,8 @@ Duration some_of(Rng& rng, Duration span) {
 Fault draw_fault(Rng& rng, Duration trouble, const std::vector<Duration>& bursts) {
   Fault fault;
   fault.kind = draw_kind(rng);
-  fault.at = 1s + (bursts.empty() ? some_of(rng, trouble)
-                                  : bursts[rng.below(bursts.size())] + some_of(rng, kBurst));
+  fault.at = 1s + (bursts.empty() ? part_of(rng, trouble)
+                                  : bursts[rng.below(bursts.size())] + part_of(rng, kBurst));
   fault.spell = 200ms + millis(rng.below(rng.chance(0.3) ? 12'000 : 4'000));
   if (fault.kind == FaultKind::kLateWrites || fault.kind == FaultKind::kSlowWatch)
     fault.spell += 6s;
@@ -132,8 +132,8 @@ void draw_more_faults(std::uint64_t seed, Duration trouble, std::vector<Fault>& 
     fault.kind = static_cast<FaultKind>(
         kFirstMore +
         static_cast<int>(rng.below(static_cast<std::uint64_t>(kLastMore + 1 - kFirstMore))));
-    fault.at = 1s + some_of(rng, trouble);
-    fault.spell = 100ms + some_of(rng, rng.chance(kLongSpell) ? kSpellMost : kSpellMost / 8);
+    fault.at = 1s + part_of(rng, trouble);
+    fault.spell = 100ms + part_of(rng, rng.chance(kLongSpell) ? kSpellMost : kSpellMost / 8);
     fault.pick = rng.below(1000);
     fault.more = rng.below(1000);
     faults.push_back(fault);
@@ -151,11 +151,11 @@ void draw_rare_fault(Scenario& scenario) {
   if (!rng.chance(kWithRare)) return;
   Fault fault;
   fault.kind = kKinds.at(rng.below(kKinds.size()));
-  fault.at = 1s + some_of(rng, scenario.trouble);
-  fault.spell = 5s + some_of(rng, kSpellMost);
+  fault.at = 1s + part_of(rng, scenario.trouble);
+  fault.spell = 5s + part_of(rng, kSpellMost);
   fault.pick = rng.below(1000);
   fault.more = rng.below(1000);
-  if (fault.kind == K::kStoreRestored) fault.spell += some_of(rng, kSpellMost);
+  if (fault.kind == K::kStoreRestored) fault.spell += part_of(rng, kSpellMost);
   // What it leaves behind is mended within the time of trouble.
   if (fault.kind == K::kStoreRestored || fault.kind == K::kNextVersion)
     scenario.trouble = std::max(scenario.trouble, fault.at + fault.spell);
@@ -168,7 +168,7 @@ void draw_policies(Scenario& scenario) {
   const int count = 1 + static_cast<int>(rng.below(kPoliciesMost));
   for (int i = 0; i < count; ++i)
     scenario.faults.push_back({.kind = FaultKind::kPolicy,
-                               .at = 1s + some_of(rng, scenario.trouble),
+                               .at = 1s + part_of(rng, scenario.trouble),
                                .pick = rng.below(1000),
                                .more = rng.below(1000)});
 }
@@ -335,7 +335,7 @@ Scenario draw_scenario(std::uint64_t seed, int faults) {
   }
   std::vector<Duration> bursts;
   if (rng.chance(kClustered))
-    for (int i = 0; i < kBursts; ++i) bursts.push_back(some_of(rng, scenario.trouble));
+    for (int i = 0; i < kBursts; ++i) bursts.push_back(part_of(rng, scenario.trouble));
   for (int i = 0; i < count; ++i) {
     Rng draw = Rng(seed).fork(100 + static_cast<std::uint64_t>(i));
     scenario.faults.push_back(draw_fault(draw, scenario.trouble, bursts));
@@ -346,7 +346,7 @@ Scenario draw_scenario(std::uint64_t seed, int faults) {
     scenario.jobs[0].shape.steps *= kLonger;
     for (int i = 0; i < kLateCrashes; ++i)
       scenario.faults.push_back({.kind = FaultKind::kPodCrash,
-                                 .at = scenario.trouble + kLateAfter + some_of(longer, 1s),
+                                 .at = scenario.trouble + kLateAfter + part_of(longer, 1s),
                                  .pick = longer.below(1000)});
   }
   Rng narrow = Rng(seed).fork(6);
@@ -357,8 +357,8 @@ Scenario draw_scenario(std::uint64_t seed, int faults) {
   if (sleepy.chance(kSleepy)) {
     scenario.lease = kChartLease;
     scenario.faults.push_back({.kind = FaultKind::kOperatorFrozen,
-                               .at = 2s + some_of(sleepy, scenario.trouble),
-                               .spell = 1s + some_of(sleepy, kSleepMost),
+                               .at = 2s + part_of(sleepy, scenario.trouble),
+                               .spell = 1s + part_of(sleepy, kSleepMost),
                                .pick = 1});  // who leads then
   }
   if (faults < 0) draw_rare_fault(scenario);

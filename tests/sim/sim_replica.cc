@@ -23,7 +23,6 @@ using json::Value;
 using worker::Buffer;
 using worker::Device;
 using worker::MicroPart;
-using worker::Replica;
 using worker::StepRecord;
 using worker::Stream;
 using worker::Verdict;
@@ -71,10 +70,11 @@ class SimDevice : public Device {
 };
 
 // Tells of each state that the replica under it holds, and is it in all else.
-class WatchedReplica : public Replica {
+class WatchedReplica : public worker::Replica {
  public:
   // `script`: what the replica computes with, if it is a person's.
-  WatchedReplica(std::unique_ptr<worker::TorchProgram> script, std::unique_ptr<Replica> replica,
+  WatchedReplica(std::unique_ptr<worker::TorchProgram> script,
+                 std::unique_ptr<worker::Replica> replica,
                  std::function<void(std::uint64_t, std::uint64_t)> holds)
       : script_(std::move(script)), replica_(std::move(replica)), holds_(std::move(holds)) {}
 
@@ -154,7 +154,7 @@ class WatchedReplica : public Replica {
   }
 
   const std::unique_ptr<worker::TorchProgram> script_;
-  const std::unique_ptr<Replica> replica_;
+  const std::unique_ptr<worker::Replica> replica_;
   const std::function<void(std::uint64_t, std::uint64_t)> holds_;
 };
 
@@ -195,9 +195,9 @@ void write_tokens(FileSystem& files) {
   CHECK(writer->finish().ok());
 }
 
-Result<std::unique_ptr<Replica>> make_sim_replica(const worker::TrainingConfig& config,
-                                                  worker::ReplicaOptions options,
-                                                  const ReplicaHooks& hooks) {
+Result<std::unique_ptr<worker::Replica>> make_sim_replica(const worker::TrainingConfig& config,
+                                                          worker::ReplicaOptions options,
+                                                          const ReplicaHooks& hooks) {
   if (hooks.start) hooks.start();
   options.open_device = [isa = hooks.isa, has_memory = hooks.has_memory](
                             const worker::DeviceSpec&) -> Result<std::unique_ptr<Device>> {
@@ -212,11 +212,11 @@ Result<std::unique_ptr<Replica>> make_sim_replica(const worker::TrainingConfig& 
   auto script = config.has_model ? nullptr : make_sim_script(work, hooks.has_finished);
   TRY(auto replica, script ? worker::make_torch_replica(config, options, *script)
                            : worker::make_model_replica(config, options));
-  return std::unique_ptr<Replica>(
+  return std::unique_ptr<worker::Replica>(
       std::make_unique<WatchedReplica>(std::move(script), std::move(replica), hooks.holds));
 }
 
-std::uint64_t state_digest(Replica& replica) {
+std::uint64_t state_digest(worker::Replica& replica) {
   worker::Digest digest(replica.step());
   for (const Buffer buffer : replica.sections())
     digest.add(replica.device().host_view(buffer), buffer.bytes());
@@ -270,7 +270,7 @@ struct ReferenceRun::Impl {
   testing::SimExecutor executor{1};
   testing::SimDisk disk;
   testing::SimVolume volume;
-  std::unique_ptr<Replica> replica;
+  std::unique_ptr<worker::Replica> replica;
   std::vector<std::vector<std::uint64_t>> states;  // by step: when committed, after each redo
   std::vector<std::pair<std::int64_t, std::uint64_t>> sums;  // by step: its loss, its samples
 };

@@ -10,7 +10,7 @@ namespace rubato::sim {
 namespace {
 
 constexpr std::int64_t kSamples = 4096;
-constexpr std::int64_t kSpikesOneIn = 150;  // samples
+constexpr std::int64_t kSamplesPerSpike = 150;  // samples
 constexpr double kSpike = 4096;
 
 class SimScript : public worker::PlainProgram {
@@ -35,7 +35,7 @@ class SimScript : public worker::PlainProgram {
     TRY_OK(ask());
     work_();
     const bool is_spike = std::ranges::any_of(micro_batch.samples, [](std::int64_t sample) {
-      return sample % kSpikesOneIn == kSpikesOneIn - 1;
+      return sample % kSamplesPerSpike == kSamplesPerSpike - 1;
     });
     scale = is_spike ? kSpike : 1;
     TRY(worker::MicroBatchLoss loss, PlainProgram::compute(micro_batch, next));

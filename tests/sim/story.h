@@ -14,6 +14,9 @@ namespace rubato::sim {
 
 constexpr std::size_t kStoryLines = 20'000;  // older ones are forgotten
 
+// As stories tell how long a fault lasts.
+inline double seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
+
 class Story {
  public:
   // `listening`: keep lines; else only the violation is kept, and say() costs nothing.

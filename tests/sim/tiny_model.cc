@@ -21,7 +21,7 @@ using worker::Stream;
 constexpr std::int64_t kWidth = 4;
 constexpr std::int64_t kClasses = 8;
 constexpr std::int64_t kReads = 4;  // tokens of a row that are looked at
-constexpr float kSpike = 4096.0f;
+constexpr float kSpikeWeight = 4096.0f;
 
 // loss = mean over the tokens read of (sum_k E[token][k] W[k][next mod 8] - next / 8)^2 / 2.
 class TinyModel : public Model {
@@ -77,7 +77,7 @@ class TinyModel : public Model {
     const float share = 1.0f / static_cast<float>(micro_batch_ * kReads);
     float loss = 0;
     for (std::size_t first = 0; first + row <= tokens.size(); first += row) {
-      const float weight = tokens[first] == kTinySpike ? kSpike : 1.0f;
+      const float weight = tokens[first] == kTinySpike ? kSpikeWeight : 1.0f;
       for (std::size_t i = first; i < first + kReads; ++i) {
         const float* e = p + embedding_ + tokens[i] * kWidth;
         const float* w = p + output_ + tokens[i + 1] % kClasses;

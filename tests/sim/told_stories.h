@@ -13,6 +13,7 @@ constexpr Duration kSoon = 20s;   // more than any reaction takes
 constexpr Duration kGang = 20s;   // pods are waited for so long (replica.cc)
 constexpr Duration kJitter = 3s;  // rounds, kubelets, late messages
 constexpr Duration kGrace = 8s;   // of jobs here (whole_cluster.cc)
+constexpr const char* kElastic = "default/elastic";
 
 inline JobPlan training(const std::string& name, int min, int max) {
   JobPlan job;

@@ -21,8 +21,6 @@ bool is_elastic(const std::string& policy) {
   return std::ranges::find(all, policy, &sched::Descriptor::name)->elastic;
 }
 
-double seconds(Duration time) { return std::chrono::duration<double>(time).count(); }
-
 Scenario scenario_of(const TruthTrace& trace, const TruthPolicy& policy, std::uint64_t seed) {
   Scenario scenario;
   scenario.seed = seed * 2 + 1;  // odd: images are there (ModelNode::is_pulled)

@@ -4,7 +4,7 @@
 #include "operator/api/kinds.h"
 #include "operator/api/resources.h"
 #include "operator/control/status_diff.h"
-#include "tests/sim/whole_cluster.h"
+#include "tests/sim/told_stories.h"
 
 #include <functional>
 #include <string>
@@ -15,9 +15,7 @@
 namespace rubato::sim {
 namespace {
 
-constexpr Duration kSoon = 20s;
 constexpr Duration kInstalled = 25s;  // the next version is
-constexpr const char* kJob = "default/elastic";
 
 Scenario three_train(std::uint64_t seed, std::uint64_t steps) {
   Scenario scenario;
@@ -36,9 +34,9 @@ TEST(UpgradeStories, AllTrainOnUnderTheNextVersionAndBack) {
   for (std::uint64_t seed = 1; seed <= 3; ++seed) {
     WholeCluster cluster(three_train(seed, 100'000), {.listening = true});
     cluster.start();
-    const auto job = [&] { return cluster.witness().jobs().at(kJob); };
+    const auto job = [&] { return cluster.witness().jobs().at(kElastic); };
     const auto all_train = [&] {
-      return cluster.witness().jobs().contains(kJob) && job().members.size() == 3;
+      return cluster.witness().jobs().contains(kElastic) && job().members.size() == 3;
     };
     ASSERT_TRUE(cluster.run_until(all_train, kSoon));
     cluster.run_until([] { return false; }, kSoon);
@@ -79,10 +77,11 @@ TEST(UpgradeStories, WorkersOfTheBuildBeforeThatComeWhileTheDiskIsBrokenFindTheC
     WholeCluster cluster(scenario, {.listening = true});
     cluster.start();
     const auto status = [&]() -> const json::Value& {
-      return cluster.witness().jobs().at(kJob).object["status"];
+      return cluster.witness().jobs().at(kElastic).object["status"];
     };
     const auto step = [&] {
-      return cluster.witness().jobs().contains(kJob) ? status()["progress"]["step"].int_or(0) : 0;
+      return cluster.witness().jobs().contains(kElastic) ? status()["progress"]["step"].int_or(0)
+                                                         : 0;
     };
     const auto state = [&] { return status()["state"].string_or(""); };
     ASSERT_TRUE(cluster.run_until([&] { return step() >= 30; }, 3 * kSoon));
@@ -104,7 +103,7 @@ TEST(UpgradeStories, WorkersThatCannotBeAskedToLookFindTheCheckpointBefore) {
   WholeCluster cluster(scenario, {.listening = true});
   cluster.start();
   const auto saved = [&] {
-    const auto job = cluster.witness().jobs().find(kJob);
+    const auto job = cluster.witness().jobs().find(kElastic);
     if (job == cluster.witness().jobs().end()) return std::int64_t{0};
     return job->second.object["status"]["progress"]["checkpointStep"].int_or(0);
   };
@@ -137,9 +136,11 @@ TEST(UpgradeStories, AnOperatorWritesWhatItAndTheCrdKnow) {
   WholeCluster cluster(scenario, {.listening = true});
   cluster.start();
   serve(cluster.server(), [](json::Value& fields) { EXPECT_TRUE(fields.erase("priority")); });
-  const auto job = [&]() -> const json::Value& { return cluster.witness().jobs().at(kJob).object; };
+  const auto job = [&]() -> const json::Value& {
+    return cluster.witness().jobs().at(kElastic).object;
+  };
   const auto is = [&](const std::string& state) {
-    return cluster.witness().jobs().contains(kJob) &&
+    return cluster.witness().jobs().contains(kElastic) &&
            job()["status"]["state"].string_view_or("") == state;
   };
   const auto ask = [&](const std::string& what, const kube::WriteOptions& options) {

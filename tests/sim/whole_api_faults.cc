@@ -8,9 +8,6 @@
 #include <fmt/format.h>
 
 namespace rubato::sim {
-namespace {
-double seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
-}  // namespace
 
 // ---- Network and API
 

@@ -12,7 +12,6 @@ using json::Value;
 
 namespace {
 constexpr std::uint64_t kPassMost = 3;
-double seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
 }  // namespace
 
 void WholeCluster::inject(const Fault& fault) {

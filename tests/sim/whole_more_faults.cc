@@ -20,7 +20,6 @@ constexpr std::uint64_t kFilesOfOne = 4;      // of a checkpoint that a bit may 
 constexpr std::uint64_t kForeignBelow = 200;  // of a thousand newcomers: of a build of other times
 const char* const kFiles[kFilesOfOne] = {"model.safetensors", "optimizer.safetensors", "run.json",
                                          "steps.bin"};
-double seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
 }  // namespace
 
 // ---- Disks

@@ -8,7 +8,7 @@
 namespace rubato::sim {
 namespace {
 
-constexpr Duration kGlance = 1s;
+constexpr Duration kIdleGlance = 1s;
 constexpr Duration kCalmAfter = 5s;   // a host is heard again: silence, and a new connection
 constexpr Duration kJoin = 12s;       // a pod that could train does; below follow_deadline
 constexpr Duration kHungJoin = 90s;   // … when its worker hangs, which others must find out
@@ -104,7 +104,7 @@ void WholeCluster::look_for_idle_pods() {
                                 std::chrono::duration<double>(so_long).count()));
   }
   idle_ = std::move(idle);
-  later(kGlance, [this] { look_for_idle_pods(); });
+  later(kIdleGlance, [this] { look_for_idle_pods(); });
 }
 
 const Value* WholeCluster::status_of(const Job& job) const {

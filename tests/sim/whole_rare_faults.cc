@@ -13,7 +13,6 @@ namespace {
 constexpr Duration kRegistersAfter = 2s;  // a kubelet whose Node object is gone
 constexpr Duration kRollout = 2s;         // from one replica to the next
 constexpr int kSizeMost = 8;
-double seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
 }  // namespace
 
 void WholeCluster::lose_lease() {

@@ -18,7 +18,7 @@ int gpus_of(const json::Value& amounts) {
   return std::atoi(value.string_or("0").c_str());
 }
 
-WorkerTuple tuple_of(const json::Value& member) {
+WorkerTuple tuple_of_member(const json::Value& member) {
   return {member["podUID"].string_or(""), static_cast<std::uint32_t>(member["slot"].int_or(0)),
           static_cast<std::uint64_t>(member["incarnation"].int_or(0))};
 }
@@ -343,8 +343,8 @@ void Witness::look_at_membership(SeenJob& seen, const json::Value& record) {
   std::vector<WorkerTuple> all;
   std::map<std::string, std::set<WorkerTuple>> members;
   for (const json::Value& m : record["members"].items()) {
-    all.push_back(tuple_of(m));
-    members[m["podUID"].string_or("")].insert(tuple_of(m));
+    all.push_back(tuple_of_member(m));
+    members[m["podUID"].string_or("")].insert(tuple_of_member(m));
   }
   if (World* world = ask_.world(seen.uid))
     world->record_written(generation, leader, record["phase"].string_view_or(""), all);

@@ -414,14 +414,22 @@ int run_sandbox(const SandboxSpec& spec) {
 Status probe_namespaces() {
   const pid_t child = ::fork();
   if (child < 0) return failed("fork");
-  if (child == 0) ::_exit(enter_namespaces().ok() ? 0 : 1);
+  // Some machines let everybody make them, and then allow nothing in them.
+  if (child == 0)
+    ::_exit(enter_namespaces().ok() &&
+                    ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0
+                ? 0
+                : 1);
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return ok();
   return Error(Code::kUnavailable,
-               "this machine does not let us make user namespaces; as root: sysctl -w "
-               "kernel.unprivileged_userns_clone=1 user.max_user_namespaces=10000");
+               "this machine does not let us make user namespaces and mount in them; as root: "
+               "sysctl -w user.max_user_namespaces=10000; where it has these, also "
+               "kernel.unprivileged_userns_clone=1 (Debian) and "
+               "kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu); a container has to be "
+               "started with --privileged");
 }
 
 }  // namespace rubato::localnode

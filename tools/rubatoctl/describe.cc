@@ -175,10 +175,19 @@ TextTable event_table(std::vector<Value> events, const Value& object, WallTime n
   return table;
 }
 
-Status describe(Session& session, const std::string& resource, const std::string& name) {
-  TRY(const kube::ResourceType type, resource_named(session.rest(), resource));
+Result<NamedObject> named_object(const std::string& resource, const std::string& name) {
+  const auto slash = resource.find('/');
+  NamedObject object{resource.substr(0, slash), name};
+  if (slash != std::string::npos && name.empty()) object.name = resource.substr(slash + 1);
+  if (object.name.empty() || (slash != std::string::npos && !name.empty()))
+    return Error(Code::kInvalid, "name one object: `rubatoctl describe tj NAME`, or `tj/NAME`");
+  return object;
+}
+
+Status describe(Session& session, const NamedObject& asked) {
+  TRY(const kube::ResourceType type, resource_named(session.rest(), asked.resource));
   const std::string ns = type.namespaced ? session.ns() : "";
-  const auto object = session.client().get(type, {ns, name});
+  const auto object = session.client().get(type, {ns, asked.name});
   if (!object.ok()) return advised(object.error());
   if (type == api::kTrainingJob) {
     TRY(const api::TrainingJob job, api::decode_training_job(*object));

@@ -3,6 +3,7 @@
 #include "operator/api/resources.h"
 #include "operator/api/training_job.h"
 #include "tools/rubatoctl/objects.h"
+#include "tools/rubatoctl/resources.h"
 
 #include <algorithm>
 #include <cctype>
@@ -19,6 +20,19 @@ constexpr auto kChangePoll = 200ms;
 constexpr auto kEvictionPoll = 1s;
 
 }  // namespace
+
+Result<std::string> job_named(const std::string& text) {
+  const auto slash = text.find('/');
+  if (slash == std::string::npos) return text;
+  const ReadPath no_server = [](const std::string&) {
+    return Result<std::string>(Error(Code::kUnavailable, "nobody is asked"));
+  };
+  const auto type = resource_named(no_server, text.substr(0, slash));
+  if (!type.ok() || !(*type == api::kTrainingJob))
+    return Error(Code::kInvalid,
+                 "\"" + text + "\" is no TrainingJob: name one, as NAME or as tj/NAME");
+  return text.substr(slash + 1);
+}
 
 Status patch_job(Session& session, const std::string& job, const Value& spec) {
   const auto patched =

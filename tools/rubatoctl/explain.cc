@@ -1,6 +1,5 @@
 #include "tools/rubatoctl/explain.h"
 
-#include "common/files.h"
 #include "common/some_of.h"
 #include "common/words.h"
 #include "operator/api/codec.h"
@@ -10,6 +9,7 @@
 #include "scheduler/forecast.h"
 #include "scheduler/model/problem.h"
 #include "scheduler/policy/registry.h"
+#include "tools/rubatoctl/plan.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -165,12 +165,9 @@ class SnapshotStory {
 };
 
 Result<std::string> told_by_file(const std::string& file, const std::string& job) {
-  const std::string name = file == "-" ? "the input" : file;
-  TRY(const std::string text, read_input(file, sched::kSnapshotBytesMost));
-  const auto snapshot = sched::read_snapshot(text);
-  if (!snapshot.ok()) return snapshot.error().in(name);
-  auto told = explain_text(*snapshot, job);
-  return told.ok() ? told : told.error().in(name);
+  TRY(const sched::Snapshot snapshot, load_snapshot(file));
+  auto told = explain_text(snapshot, job);
+  return told.ok() ? told : told.error().in(file == "-" ? "the input" : file);
 }
 
 Result<std::string> told_by_cluster(const ClusterChoice& cluster, const std::string& job) {
@@ -183,16 +180,15 @@ Result<std::string> told_by_cluster(const ClusterChoice& cluster, const std::str
 
 }  // namespace
 
-Result<std::string> explain_text(const sched::Snapshot& snapshot, const std::string& job) {
+Result<std::size_t> position_of(const std::vector<sched::Job>& jobs, const std::string& job) {
   std::vector<std::size_t> found;
   std::vector<std::string> names;
-  const std::vector<sched::Job>& jobs = snapshot.state.jobs;
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     names.push_back(jobs[i].name.empty() ? jobs[i].id : jobs[i].name);
-    if (jobs[i].id == job) return SnapshotStory(snapshot, i).tell();
+    if (jobs[i].id == job) return i;
     if (jobs[i].name == job) found.push_back(i);
   }
-  if (found.size() == 1) return SnapshotStory(snapshot, found[0]).tell();
+  if (found.size() == 1) return found[0];
   if (found.empty())
     return Error(Code::kNotFound,
                  names.empty()
@@ -203,6 +199,11 @@ Result<std::string> explain_text(const sched::Snapshot& snapshot, const std::str
   for (const std::size_t i : found) ids.push_back(jobs[i].id);
   return Error(Code::kNotFound, fmt::format("{} are named \"{}\"; say the id of one: {}",
                                             counted(ids.size(), "job"), job, listed(ids)));
+}
+
+Result<std::string> explain_text(const sched::Snapshot& snapshot, const std::string& job) {
+  TRY(const std::size_t position, position_of(snapshot.state.jobs, job));
+  return SnapshotStory(snapshot, position).tell();
 }
 
 std::vector<Avoidance> avoidances(const std::vector<api::AvoidedNode>& nodes, WallTime now) {

@@ -12,8 +12,10 @@
 
 namespace rubato::ctl {
 
-// `job`: its name or its id. kNotFound: the snapshot has none, or several, of that name.
-// Costs up to kBlockerPlansMost + kForecastPlansMost plans where the job waits.
+// Of a job by its name or its id. kNotFound: the snapshot has none, or several, of that name.
+Result<std::size_t> position_of(const std::vector<sched::Job>& jobs, const std::string& job);
+
+// `job`: as position_of. Costs up to kBlockerPlansMost + kForecastPlansMost plans where it waits.
 Result<std::string> explain_text(const sched::Snapshot& snapshot, const std::string& job);
 // Pure.
 std::string explain_text(const api::TrainingJob& job, WallTime now);

@@ -70,6 +70,8 @@ class Program {
     add_checkpoint_commands();
     add_doctor_command();
     add_plan_command(*command(app_, "plan", kPlanAbout, [this] { return run_plan(plan_); }), plan_);
+    add_what_if_command(
+        *command(app_, "what-if", kWhatIfAbout, [this] { return what_if(what_if_); }), what_if_);
     add_explain_command(
         *command(app_, "explain", kExplainAbout, [this] { return explain(explain_, cluster_); }),
         explain_);
@@ -135,9 +137,12 @@ class Program {
 
     auto* describe_command =
         talk(app_, "describe", "All about one object: conditions, allocation, events",
-             [this](Session& s) { return describe(s, resource_, name_); });
-    describe_command->add_option("resource", resource_, "tj, node, pod …")->required();
-    describe_command->add_option("name", name_, "its name")->required();
+             [this](Session& s) -> Status {
+               TRY(const NamedObject object, named_object(resource_, name_));
+               return describe(s, object);
+             });
+    describe_command->add_option("resource", resource_, "tj, node, pod, tj/NAME …")->required();
+    describe_command->add_option("name", name_, "its name");
 
     auto* delete_command =
         talk(app_, "delete", "Delete objects, and wait until they are gone", [this](Session& s) {
@@ -166,7 +171,15 @@ class Program {
 
   CLI::App* job_command(const char* name, const char* about, SessionAction action) {
     auto* sub = talk(app_, name, about, std::move(action));
-    sub->add_option("job", name_, "name of the TrainingJob")->required();
+    const auto without_kind = [](std::string& text) -> std::string {
+      const auto job = job_named(text);
+      if (!job.ok()) return job.error().what();
+      text = *job;
+      return "";
+    };
+    sub->add_option("job", name_, "name of the TrainingJob")
+        ->transform(CLI::Validator(without_kind, ""))
+        ->required();
     return sub;
   }
 
@@ -328,9 +341,10 @@ class Program {
     talk(*node, "list", "All nodes, and when each gave its last sign of life",
          [](Session& s) { return node_list(s); });
     auto* add = command(*node, "add", "Add a node to the local cluster, or switch one on again",
-                        [this] { return node_add(executor_, state_, name_, slots_, gpus_); });
+                        [this] { return node_add(executor_, state_, name_, node_slots_, gpus_); });
     add->add_option("--name", name_, "its name (default: n and the next number)");
-    add->add_option("--slots", slots_, "how many GPUs it plays")->check(CLI::Range(1, 64));
+    add->add_option("--slots", node_slots_, "how many GPUs a new one plays (1)")
+        ->check(CLI::Range(1, 64));
     add_gpus(*add);
     add_state(*add);
     auto* kill = command(*node, "kill", "Cut the power of a local node: SIGKILL to all it runs",
@@ -478,6 +492,7 @@ class Program {
   GetOptions get_;
   DoctorChoice doctor_;
   PlanChoice plan_;
+  WhatIfChoice what_if_;
   ExplainChoice explain_;
   DemoOptions demo_;
   std::vector<std::string> texts_;
@@ -496,6 +511,7 @@ class Program {
   std::optional<int> nodes_;
   GpuChoice gpus_;
   int slots_ = 1;
+  std::optional<int> node_slots_;
   int grace_s_ = 10;
   int delete_timeout_s_ = 120;
   int wait_timeout_s_ = 600;

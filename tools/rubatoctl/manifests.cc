@@ -39,6 +39,8 @@ Status check_manifest(const Value& manifest, const std::string& document) {
                  fmt::format("{} ({}) {}", document, manifest["kind"].string_or(""), what));
   };
   const Value& metadata = manifest["metadata"];
+  if (!metadata["name"].is_null() && !metadata["name"].is_string())
+    return wrong("has a metadata.name that is no text: put it in quotes");
   if (!metadata["name"].is_string()) return wrong("has no metadata.name");
   if (metadata["name"].string_view_or("").empty()) return wrong("has an empty metadata.name");
   if (!metadata["namespace"].is_null() && !metadata["namespace"].is_string())

@@ -62,10 +62,19 @@ Status remove_objects(kube::Client& client, Executor& executor, std::vector<Obje
                       const DeleteChoice& choice);
 Status remove(Session& session, const DeleteChoice& choice);
 
-Status describe(Session& session, const std::string& resource, const std::string& name);
+struct NamedObject {
+  std::string resource;
+  std::string name;
+};
+// Of "tj" and a name, or of "tj/NAME" alone. kInvalid: it has no name, or two. Pure.
+Result<NamedObject> named_object(const std::string& resource, const std::string& name);
+Status describe(Session& session, const NamedObject& object);
 // Those of `events` (events.k8s.io/v1) that are about the object, the oldest first. Pure.
 TextTable event_table(std::vector<json::Value> events, const json::Value& object, WallTime now);
 
+// The job that is meant by its name, or by "tj/NAME", as kubectl takes it. kInvalid: it is of
+// another kind. Pure.
+Result<std::string> job_named(const std::string& text);
 // A merge patch of a job's spec, in the session's namespace.
 Status patch_job(Session& session, const std::string& job, const json::Value& spec);
 Status set_suspended(Session& session, const std::string& job, bool suspended);

@@ -130,6 +130,23 @@ Result<std::string> all_of(std::istream& in) {
 
 }  // namespace
 
+Result<sched::Snapshot> load_snapshot(const std::string& file) {
+  TRY(const std::string text, read_input(file, sched::kSnapshotBytesMost));
+  auto snapshot = sched::read_snapshot(text);
+  if (!snapshot.ok()) return snapshot.error().in(file == "-" ? "the input" : file);
+  return snapshot;
+}
+
+PlanCheck check_plan(const sched::Snapshot& snapshot, const sched::Plan& plan) {
+  const std::string why = why_infeasible(snapshot.state, plan);
+  if (why.empty())
+    return {.error = "", .certificate = certify(snapshot.state, snapshot.policy, plan)};
+  return {.error = fmt::format("the plan cannot be done, for {}: a bug of policy \"{}\"; report it "
+                               "with this snapshot",
+                               why, snapshot.policy.policy),
+          .certificate = std::nullopt};
+}
+
 Result<std::string> plan_text(std::string_view text, const std::string& output) {
   TRY(const sched::Snapshot snapshot, sched::read_snapshot(text));
   return text_of_plan(snapshot, sched::make_plan(snapshot.state, snapshot.policy), output);
@@ -137,14 +154,8 @@ Result<std::string> plan_text(std::string_view text, const std::string& output) 
 
 std::string text_of_plan(const sched::Snapshot& snapshot, const sched::Plan& plan,
                          const std::string& output) {
-  std::string error = why_infeasible(snapshot.state, plan);
-  if (!error.empty())
-    error = fmt::format(
-        "the plan cannot be done, for {}: a bug of policy \"{}\"; report it with this snapshot",
-        error, snapshot.policy.policy);
+  const auto [error, certificate] = check_plan(snapshot, plan);
   const std::vector<sched::Fix> fixes = fixes_of(snapshot.state, plan);
-  std::optional<sched::Certificate> certificate;
-  if (error.empty()) certificate = certify(snapshot.state, snapshot.policy, plan);
   if (output == "table")
     return table_of(snapshot, plan, fixes) + (certificate ? "\n" + to_sentence(*certificate) : "") +
            (error.empty() ? "" : "\nerror: " + readable(error) + "\n");

@@ -6,6 +6,7 @@
 #include "scheduler/snapshot/snapshot.h"
 
 #include <iosfwd>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -17,10 +18,21 @@ struct PlanChoice {
   bool stream = false;          // a snapshot a line, a plan a line
 };
 
+// Of a file, or "-": standard input. Errors name it.
+Result<sched::Snapshot> load_snapshot(const std::string& file);
+
+// What is known of a plan of a snapshot.
+struct PlanCheck {
+  std::string error;  // why it cannot be done (scheduler/certificate/feasible.h); "": it can
+  std::optional<sched::Certificate>
+      certificate;  // none: it cannot, or the policy maximises nothing
+};
+PlanCheck check_plan(const sched::Snapshot& snapshot, const sched::Plan& plan);
+
 // The plan, with a newline at its end. kInvalid: the snapshot, with the field that is wrong.
 Result<std::string> plan_text(std::string_view snapshot, const std::string& output);
-// The same of a plan that was made of it. Where it cannot be done
-// (scheduler/certificate/feasible.h) there is an `error` beside it, and no certificate.
+// The same of a plan that was made of it. Where it cannot be done there is an `error` beside it,
+// and no certificate.
 std::string text_of_plan(const sched::Snapshot& snapshot, const sched::Plan& plan,
                          const std::string& output);
 

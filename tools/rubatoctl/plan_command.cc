@@ -1,6 +1,8 @@
 #include "tools/rubatoctl/plan_command.h"
 
 #include <iostream>
+#include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -33,6 +35,37 @@ void add_plan_command(CLI::App& command, PlanChoice& choice) {
 Status run_plan(const PlanChoice& choice) {
   std::ios::sync_with_stdio(false);
   return plan(choice, std::cin, std::cout);
+}
+
+const char* const kWhatIfAbout =
+    "What the plan of a snapshot would be if something were different: each job as it is and as it "
+    "would be\n\n"
+    "No cluster is asked. Both plans are made as by `rubatoctl plan`; * marks the jobs that "
+    "differ.\n\n"
+    "  rubatoctl what-if examples/snapshot.json --policy fifo\n"
+    "  rubatoctl what-if examples/snapshot.json --without-node n1            its pods are lost\n"
+    "  rubatoctl what-if examples/snapshot.json --add-nodes 2,like=n1        empty ones, ready\n"
+    "  rubatoctl what-if examples/snapshot.json --set job=job-2,min=8,max=8  also priority=NUMBER\n"
+    "  rubatoctl what-if examples/snapshot.json --remove-job team-a/llm      it has ended\n\n"
+    "Several may be given together, and all but --policy several times. The latest snapshots of an "
+    "operator are\nin the folder of its --record-snapshots.";
+
+void add_what_if_command(CLI::App& command, WhatIfChoice& choice) {
+  Changes& changes = choice.changes;
+  command.add_option("file", choice.file, "the snapshot; -: what comes in")->capture_default_str();
+  command.add_option("--policy", changes.policy,
+                     "another policy, maybe with parameters: gavel:objective=1");
+  const auto add = [&](const char* name, std::vector<std::string>& to, const char* about) {
+    command.add_option(name, to, about)->allow_extra_args(false);
+  };
+  add("--without-node", changes.without_nodes, "a node that is gone, with the pods on it");
+  add("--add-nodes", changes.add_nodes,
+      "COUNT,like=NODE: so many more nodes, as that one is empty");
+  add("--remove-job", changes.remove_jobs, "a job that has ended");
+  add("--set", changes.set, "job=NAME and one or more of min=GPUS, max=GPUS, priority=NUMBER");
+  command.add_option("-o,--output", choice.output, "table or json")
+      ->check(CLI::IsMember({"table", "json"}))
+      ->capture_default_str();
 }
 
 const char* const kExplainAbout =

@@ -46,11 +46,18 @@ const kube::ResourceType* builtin(const std::string& word) {
   return nullptr;
 }
 
+// One of many, or many, with the group or without: "pod", "pods", "trainingjob.rubato.dev" as we
+// print names.
+bool is_word_of(const kube::ResourceType& type, const std::string& singular,
+                const std::string& word) {
+  const std::string in_group = "." + type.group;
+  return word == singular || word == type.plural || word == singular + in_group ||
+         word == type.plural + in_group;
+}
+
 const kube::ResourceType* ours(const std::string& word) {
   for (const api::Kind& kind : api::kinds())
-    if (word == kind.short_name || word == kind.singular || word == kind.type.plural ||
-        word == kind.type.plural + "." + kind.type.group)
-      return &kind.type;
+    if (word == kind.short_name || is_word_of(kind.type, kind.singular, word)) return &kind.type;
   if (word == "jobs" || word == "job") return ours("tj");
   if (word == "queues" || word == "queue") return ours("tq");
   return nullptr;
@@ -80,12 +87,12 @@ Result<json::Value> read_json(const ReadPath& read, const std::string& path) {
   return json::parse(body);
 }
 
-bool is_called(const json::Value& resource, const std::string& group, const std::string& word) {
-  const std::string plural = resource["name"].string_or("");
-  if (plural.find('/') != std::string::npos) return false;
+bool is_called(const json::Value& resource, const kube::ResourceType& type,
+               const std::string& word) {
+  if (type.plural.find('/') != std::string::npos) return false;
   const auto& shorts = resource["shortNames"].items();
-  return word == plural || word == resource["singularName"].string_view_or("") ||
-         word == lower(resource["kind"].string_or("")) || word == plural + "." + group ||
+  return is_word_of(type, lower(type.kind), word) ||
+         word == resource["singularName"].string_view_or("") ||
          std::any_of(shorts.begin(), shorts.end(),
                      [&](const auto& name) { return name.string_view_or("") == word; });
 }
@@ -115,7 +122,7 @@ Result<kube::ResourceType> resource_named(const ReadPath& read, const std::strin
     }
     for (const auto& resource : (*list)["resources"].items()) {
       kube::ResourceType type = described(version, resource);
-      if (is_called(resource, type.group, word)) return type;
+      if (is_called(resource, type, word)) return type;
     }
   }
   if (unread) return unread->in("looking for \"" + given + "\"");

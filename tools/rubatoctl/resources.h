@@ -9,9 +9,9 @@
 
 namespace rubato::ctl {
 
-// "tj", "trainingjobs", "pod" … ; other words are looked up at the server. kNotFound lists what
-// there is; kInvalid: it is empty, or a list of kinds. A group that does not answer is an error
-// only where no other has the word.
+// "tj", "trainingjobs", "trainingjob.rubato.dev", "pod" … ; other words are looked up at the
+// server. kNotFound lists what there is; kInvalid: it is empty, or a list of kinds. A group that
+// does not answer is an error only where no other has the word.
 Result<kube::ResourceType> resource_named(kube::RestClient& client, const std::string& word);
 // The same where `read` gives the server's answer to a GET of a path.
 using ReadPath = std::function<Result<std::string>(const std::string& path)>;

@@ -62,7 +62,7 @@ Result<std::unique_ptr<Session>> Session::open(const ClusterChoice& choice) {
         config.error().code(),
         config.error().what() +
             "\n  What to do: start a cluster on this machine with `rubatoctl local up`, or "
-            "name one with --kubeconfig FILE");
+            "name one with --kubeconfig FILE, --context NAME");
   }
   session->asked_ns_ = choice.ns;
   session->ns_ = choice.ns.empty() ? config->default_namespace : choice.ns;

@@ -19,6 +19,9 @@ namespace {
 
 constexpr std::size_t kInboxMax =
     10000;  // frames and events not yet handled; more is a broken peer
+// Of a script that ends with status 0.
+constexpr const char* kNoJob =
+    "the script has made no rubato.Job; one that does not call Rubato is for runtime torchrun";
 
 struct Input {
   std::optional<HostEvent> host;
@@ -253,14 +256,20 @@ struct Agent::Impl {
   }
 
   void on_exit(const HostEvent& event, WorkerSlot& slot) {
-    const bool wanted = event.signal == 0 && event.exit_code == 0;
+    const bool has_no_job =
+        config.is_script && !slot.standing.has_listen() && !is_ending();  // nor was it to retire
+    const bool wanted = event.signal == 0 && event.exit_code == 0 && !has_no_job;
     const bool restart = !wanted && slot.may_restart() && !is_ending();
     wire::AgentMessage message;
     *message.mutable_exited() = slot.exited(event, restart);
+    if (has_no_job && event.exit_code == 0) {
+      message.mutable_exited()->set_reason("Error");
+      message.mutable_exited()->set_message(kNoJob);
+    }
     {
       std::lock_guard lock(mutex);
       slot.end();
-      ++series.workers[event.slot].exits[reason_of(event)];
+      ++series.workers[event.slot].exits[message.exited().reason()];
       const bool is_crash = !wanted && !slot.ordered;
       if (is_crash) ++crashes;
       message.mutable_exited()->set_crashes(crashes);

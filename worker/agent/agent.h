@@ -35,6 +35,8 @@ struct AgentConfig {
   // A person's, in each slot, whose standing shows no state: told to leave, it is given time to
   // end.
   bool runs_program = false;
+  // A person's script is the worker, which says nothing before it has made its Job.
+  bool is_script = false;
   std::vector<net::Endpoint> coordinators;
   // Asked before each connection, for they are renewed while we run; when it fails, those before
   // are used.

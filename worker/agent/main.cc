@@ -107,7 +107,8 @@ Result<AgentConfig> config_from_environment() {
       static_cast<std::uint32_t>(std::max(1, std::atoi(optional("RUBATO_SLOTS", "1").c_str())));
   config.grace = grace_of(
       std::chrono::seconds(std::max(0, std::atoi(optional("RUBATO_GRACE_SECONDS", "60").c_str()))));
-  config.runs_program = !optional("RUBATO_COMMAND", "").empty() && !is_worker_itself();
+  config.is_script = is_worker_itself();
+  config.runs_program = !optional("RUBATO_COMMAND", "").empty() && !config.is_script;
   config.seed = random_seed();
   TRY(const std::string list, required("RUBATO_COORDINATORS"));
   std::stringstream parts(list);

@@ -217,9 +217,10 @@ class Kernels {
 
   // out[i] (i64) = sum of weight * x (i32) over chunk i of kNormChunkElements elements (the last
   // may be short), modulo 2^64. Element k of a chunk weighs a(k mod 16) + (k / 16) b(k mod 16),
-  // where a and b are 16 odd hashes each. One wrong element always changes the sum, and so do two
-  // that changed places. Errors at three or more places of one chunk that lie multiples of 16 apart
-  // can cancel (1, -2, 1); any others do by chance alone, of about 2^-60.
+  // where a are 16 odd hashes and b 16 even ones. All weights are odd: one wrong element always
+  // changes the sum, also modulo 2^32, and two that changed places do modulo 2^64. Errors at three
+  // or more places of one chunk that lie multiples of 16 apart can cancel (1, -2, 1); any others do
+  // by chance alone, of about 2^-60.
   virtual void weighted_sums(Stream& stream, ConstBuffer x, Buffer out) = 0;
 };
 

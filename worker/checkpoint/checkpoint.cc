@@ -84,8 +84,11 @@ Status read_flat(const Safetensors& file, const ParameterTable& table, const std
   return ok();
 }
 
+// What cannot be looked at is not missing.
 Result<std::string> resolve(FileSystem& files, const std::string& path) {
-  if (files.stat(path + "/run.json").ok()) return path;
+  const auto about = files.stat(path + "/run.json");
+  if (about.ok()) return path;
+  if (about.error().code() != Code::kNotFound) return about.error();
   return CheckpointStore(files, path, 1).latest();
 }
 
@@ -253,7 +256,9 @@ Result<CheckpointInfo> read_checkpoint_info(FileSystem& files, const std::string
 
 Result<std::string> weights_at(FileSystem& files, const std::string& path) {
   const auto checkpoint = resolve(files, path);
-  if (!checkpoint.ok()) return path;
+  if (!checkpoint.ok() && checkpoint.error().code() == Code::kUnavailable)
+    return checkpoint.error();
+  if (!checkpoint.ok()) return path;  // which need not be listed
   const auto verified = verify_checkpoint_files(files, *checkpoint, [](std::string_view name) {
     return name == "model.safetensors" || name == "config.json";
   });

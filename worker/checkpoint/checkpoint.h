@@ -130,6 +130,7 @@ Result<Checkpoint> load_checkpoint(FileSystem& files, const std::string& path, D
 // Where the weights lie that `path` means: of a checkpoint, of the newest in a directory of them,
 // or else at the path itself. Those of a checkpoint have been compared with what was written.
 // "CheckpointDamaged": they differ; the text says how to find a checkpoint that is whole.
+// kUnavailable: the disk does not say what is there.
 Result<std::string> weights_at(FileSystem& files, const std::string& path);
 // Parameters alone, from where weights_at() found them: initFrom, evaluation, generation. kInvalid:
 // the weights are of another model than `config`, or contradict themselves.

@@ -32,6 +32,15 @@ struct LinkFault {
   std::string why;
 };
 
+// What went over a member's links in an all-reduce, as weighted sums modulo 2^32 of the integers.
+// What one sends, the next one gets; and who adds rightly has no excess. All zero: nothing went
+// over links.
+struct HopSums {
+  std::uint32_t sent = 0;    // to the next member
+  std::uint32_t got = 0;     // from the previous one
+  std::uint32_t excess = 0;  // of what was sent and what is kept, over what was got and given
+};
+
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -42,8 +51,10 @@ class Communicator {
   // out[i] = sum over members of in[i], modulo 2^32; `in` stays as it is. Both are kI32 of equal
   // count, equal on all members, and do not overlap. Work enqueued on `stream` before the call is
   // waited for; `out` is complete when the call returns. Bytes sent per member:
-  // 2 (size-1) / size x 4 count.
-  virtual Status all_reduce_int32(Stream& stream, ConstBuffer in, Buffer out) = 0;
+  // 2 (size-1) / size x 4 count. `hops`: null, or what to write these into, which takes the time of
+  // some additions more.
+  virtual Status all_reduce_int32(Stream& stream, ConstBuffer in, Buffer out,
+                                  HopSums* hops = nullptr) = 0;
 
   // Every member's message, by rank, on every member. At most kGatherBytes each and
   // kGatherTotalBytes together. A member's message leaves it only once it has called gather, so
@@ -86,6 +97,8 @@ class CommunicatorFactory {
   // What this member can add by at present, beside links, for Membership::collective; empty:
   // nothing.
   virtual std::string collective() const { return {}; }
+  // That has added wrongly again: it is not offered for some time.
+  virtual void note_wrong_sums() {}
 };
 
 }  // namespace rubato::worker

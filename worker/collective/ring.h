@@ -18,6 +18,7 @@ class RingPlan {
  public:
   RingPlan(std::int64_t count, std::uint32_t size, std::uint32_t rank)
       : count_(count), size_(size), rank_(rank) {}
+  std::int64_t count() const { return count_; }
   std::uint32_t steps() const { return 2 * (size_ - 1); }
   bool is_reduce(std::uint32_t step) const { return step < size_ - 1; }
   Segment sent(std::uint32_t step) const { return segment(rank_ + 2 * size_ - step); }

@@ -1,6 +1,7 @@
 #include "worker/collective/ring_reduce.h"
 
 #include "common/planted.h"
+#include "common/rng.h"
 
 #include <algorithm>
 #include <array>
@@ -10,12 +11,21 @@
 namespace rubato::worker {
 
 namespace {
+// Of the elements from `first` on, each by a weight of its own.
+std::uint32_t weigh_hop(const std::int32_t* x, std::int64_t first, std::int64_t count) {
+  std::uint32_t sum = 0;
+  for (std::int64_t i = 0; i < count; ++i)
+    sum += static_cast<std::uint32_t>(mix64(static_cast<std::uint64_t>(first + i)) | 1) *
+           static_cast<std::uint32_t>(x[i]);
+  return sum;
+}
+
 // One all-reduce in flight: moves bytes until both directions are done.
 class RingReduce {
  public:
   RingReduce(Clock& clock, const RingPlan& plan, const Header& header, Neighbour next,
              Neighbour previous, const std::int32_t* in, std::int32_t* out,
-             std::vector<std::byte>& staging)
+             std::vector<std::byte>& staging, HopSums* hops)
       : clock_(clock),
         plan_(plan),
         header_(header),
@@ -25,7 +35,8 @@ class RingReduce {
         previous_(*previous.link),
         in_(in),
         out_(out),
-        staging_(staging) {}
+        staging_(staging),
+        hops_(hops) {}
 
   std::optional<Failure> run(MonoTime deadline) {
     while (!is_sent() || !is_received()) {
@@ -39,12 +50,27 @@ class RingReduce {
       }
       if (wait()) return Failure{next_rank_, Error(Code::kUnavailable, "peer closed its link")};
     }
+    if (hops_ != nullptr) hops_->excess = hops_->sent + kept() - hops_->got - given();
     return std::nullopt;
   }
 
  private:
   bool is_sent() const { return send_step_ == plan_.steps(); }
   bool is_received() const { return receive_step_ == plan_.steps(); }
+
+  std::uint32_t given() const { return weigh_hop(in_, 0, plan_.count()); }
+  // What is received last is not handed on: all else is, with what was given added to it.
+  std::uint32_t kept() const {
+    const Segment last = plan_.received(plan_.steps() - 1);
+    return weigh_hop(out_ + last.first, last.first, last.count);
+  }
+  // Elements of `segment` that are whole since `before` bytes of it were there; `x` is the first of
+  // the segment. At once: what has been sent may be overwritten soon.
+  static std::uint32_t weigh_moved(const Segment& segment, const std::int32_t* x,
+                                   std::int64_t before, std::int64_t bytes) {
+    const std::int64_t from = before / 4;
+    return weigh_hop(x + from, segment.first + from, bytes / 4 - from);
+  }
 
   // Bytes of send step `send_step_` that may leave: all of the first, then what has arrived.
   std::int64_t sendable() const {
@@ -76,7 +102,9 @@ class RingReduce {
         next_.try_write(
             reinterpret_cast<const std::byte*>(from) + sent_bytes_,
             std::min<std::size_t>(static_cast<std::size_t>(ready - sent_bytes_), staging_.size())));
+    const std::int64_t before = sent_bytes_;
     sent_bytes_ += static_cast<std::int64_t>(moved);
+    if (hops_ != nullptr) hops_->sent += weigh_moved(segment, from, before, sent_bytes_);
     blocked_on_send_ = moved == 0;
     return moved > 0;
   }
@@ -116,6 +144,9 @@ class RingReduce {
           segment.first + (planted(Bug::kRingPieceTwice) ? 0 : received_bytes_ / 4);
       add_int32(out_ + first, in_ + first, reinterpret_cast<const std::int32_t*>(staging_.data()),
                 whole);
+      if (hops_ != nullptr)
+        hops_->got += weigh_hop(reinterpret_cast<const std::int32_t*>(staging_.data()),
+                                segment.first + received_bytes_ / 4, whole);
       received_bytes_ += whole * 4;
       const auto used = static_cast<std::size_t>(whole * 4);
       std::memmove(staging_.data(), staging_.data() + used, staged_bytes_ - used);
@@ -127,7 +158,10 @@ class RingReduce {
   Result<bool> pull_copy(const Segment& segment, std::size_t left) {
     auto* to = reinterpret_cast<std::byte*>(out_ + segment.first) + received_bytes_;
     TRY(const std::size_t moved, previous_.try_read(to, std::min(left, staging_.size())));
+    const std::int64_t before = received_bytes_;
     received_bytes_ += static_cast<std::int64_t>(moved);
+    if (hops_ != nullptr)
+      hops_->got += weigh_moved(segment, out_ + segment.first, before, received_bytes_);
     return moved > 0;
   }
 
@@ -153,6 +187,7 @@ class RingReduce {
   const std::int32_t* in_;
   std::int32_t* out_;
   std::vector<std::byte>& staging_;
+  HopSums* const hops_;
   std::size_t header_sent_ = 0;
   std::size_t header_received_ = 0;
   std::uint32_t send_step_ = 0;
@@ -167,8 +202,9 @@ class RingReduce {
 
 std::optional<Failure> ring_reduce(Clock& clock, const RingPlan& plan, const Header& header,
                                    Neighbour next, Neighbour previous, const std::int32_t* in,
-                                   std::int32_t* out, std::vector<std::byte>& staging) {
-  RingReduce reduce(clock, plan, header, next, previous, in, out, staging);
+                                   std::int32_t* out, std::vector<std::byte>& staging,
+                                   HopSums* hops) {
+  RingReduce reduce(clock, plan, header, next, previous, in, out, staging, hops);
   return reduce.run(clock.now() + kOperationLimit);
 }
 

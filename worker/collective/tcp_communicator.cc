@@ -45,7 +45,7 @@ class TcpCommunicator : public Communicator {
   std::uint32_t rank() const override { return membership_.rank; }
   std::uint32_t size() const override { return membership_.size(); }
 
-  Status all_reduce_int32(Stream& stream, ConstBuffer in, Buffer out) override;
+  Status all_reduce_int32(Stream& stream, ConstBuffer in, Buffer out, HopSums* hops) override;
   Result<std::vector<std::string>> gather(std::string_view mine) override {
     return gather(mine, clock_.now() + kOperationLimit);
   }
@@ -79,7 +79,7 @@ class TcpCommunicator : public Communicator {
   Neighbour next() const { return {links_.next.get(), (rank() + 1) % size()}; }
   Neighbour previous() const { return {links_.previous.get(), (rank() + size() - 1) % size()}; }
   Status add_on_device(Stream& stream, ConstBuffer in, Buffer out);
-  Status ring(const std::int32_t* in, std::int32_t* out, std::int64_t count);
+  Status ring(const std::int32_t* in, std::int32_t* out, std::int64_t count, HopSums* hops);
   Status gather_by_ring(std::vector<std::string>& all, MonoTime deadline);
   Status gather_by_tree(std::vector<std::string>& all, MonoTime deadline);
   Status take_children();
@@ -118,10 +118,12 @@ Error TcpCommunicator::failed(const Failure& failure) {
   return failure.error.in("link with " + to_string(name));
 }
 
-Status TcpCommunicator::all_reduce_int32(Stream& stream, ConstBuffer in, Buffer out) {
+Status TcpCommunicator::all_reduce_int32(Stream& stream, ConstBuffer in, Buffer out,
+                                         HopSums* hops) {
   CHECK_EQ(in.count(), out.count());
   CHECK(in.type() == DType::kI32 && out.type() == DType::kI32);
   if (aborted_.load()) return Error(Code::kCancelled, "communicator was aborted");
+  if (hops != nullptr) *hops = {};
   if (size() == 1) {
     device_.copy(stream, out, in);
     return stream.synchronize();
@@ -138,7 +140,7 @@ Status TcpCommunicator::all_reduce_int32(Stream& stream, ConstBuffer in, Buffer 
     to = host_out_.data();
   }
   TRY_OK(stream.synchronize());
-  TRY_OK(ring(from, to, in.count()));
+  TRY_OK(ring(from, to, in.count(), hops));
   if (!staged) return ok();
   device_.copy_to_device(stream, out, to);
   return stream.synchronize();
@@ -156,11 +158,12 @@ Status TcpCommunicator::add_on_device(Stream& stream, ConstBuffer in, Buffer out
   return done;
 }
 
-Status TcpCommunicator::ring(const std::int32_t* in, std::int32_t* out, std::int64_t count) {
+Status TcpCommunicator::ring(const std::int32_t* in, std::int32_t* out, std::int64_t count,
+                             HopSums* hops) {
   const RingPlan plan(count, size(), rank());
   const Header here = header(OperationKind::kReduce, static_cast<std::uint64_t>(count));
   ++operation_;
-  if (auto failure = ring_reduce(clock_, plan, here, next(), previous(), in, out, staging_)) {
+  if (auto failure = ring_reduce(clock_, plan, here, next(), previous(), in, out, staging_, hops)) {
     return failed(*failure);
   }
   return ok();
@@ -387,6 +390,8 @@ void TcpCommunicatorFactory::note_connect(bool is_connected) {
   offers_from_ = hub_.executor().now() + kOffersAgain * (1 << connects_failed_);
   connects_failed_ = std::min(connects_failed_ + 1, kOffersAgainDoublings);
 }
+
+void TcpCommunicatorFactory::note_wrong_sums() { note_connect(false); }
 
 std::string TcpCommunicatorFactory::collective() const {
   const std::lock_guard lock(mutex_);

@@ -7,8 +7,8 @@
 // a generation offer the same: create() then connects it, too, beside what runs, and members tell
 // each other how that went. Unless it went well for all, this generation adds over its links, with
 // the same bits, and nobody offers it for some time: a minute, doubled with each failure in a row,
-// at most some hour. Where a sum fails there while links stand, who is to blame is the
-// coordinator's to say: the member waits kVerdictLimit for that.
+// at most some hour; so it is where its sums were wrong. Where a sum fails there while links
+// stand, who is to blame is the coordinator's to say: the member waits kVerdictLimit for that.
 #pragma once
 
 #include "worker/backend/device_collectives.h"
@@ -35,6 +35,7 @@ class TcpCommunicatorFactory : public CommunicatorFactory {
                                                MonoTime deadline) override;
   void fence(std::uint64_t below) override;
   std::string collective() const override;
+  void note_wrong_sums() override;
 
  private:
   class Pending;  // a create() under way

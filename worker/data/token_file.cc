@@ -53,10 +53,20 @@ std::uint64_t above(std::span<const std::byte> bytes, int width) {
 
 bool is_llmc(std::int32_t magic) { return magic == kLlmcGpt2 || magic == kLlmcLlama3; }
 
+// Whether an index of Megatron-LM is beside it: it says what the tokens are. One that cannot be
+// looked at is not missing.
+Result<bool> has_megatron_index(FileSystem& files, const std::string& path) {
+  const std::string index = megatron_index_of(path);
+  if (index.empty()) return false;
+  const auto about = files.stat(index);
+  if (!about.ok() && about.error().code() != Code::kNotFound) return about.error();
+  return about.ok();
+}
+
 // Whether open() would read it as tokens, whole or damaged.
 Result<bool> is_token_file(FileSystem& files, const std::string& path) {
-  const std::string index = megatron_index_of(path);
-  if (!index.empty() && files.stat(index).ok()) return true;
+  TRY(const bool has_index, has_megatron_index(files, path));
+  if (has_index) return true;
   TRY(const auto file, files.open(path, OpenMode::kRead));
   char magic[sizeof kMagic] = {};
   TRY_OK(file->read_at(0, std::as_writable_bytes(std::span(magic))));
@@ -103,18 +113,19 @@ Result<TokenFile> TokenFile::open(FileSystem& files, const std::string& path) {
   file.file_ = std::move(opened).value();
   const Result<std::uint64_t> size = file.file_->size();
   if (!size.ok()) return unreadable_data(size.error());
+  const auto has_index = has_megatron_index(files, path);
+  if (!has_index.ok()) return unreadable_data(has_index.error());
   const std::string index = megatron_index_of(path);
-  const bool has_index = !index.empty() && files.stat(index).ok();
-  if (has_index)
+  if (*has_index)
     TRY_OK(file.parse_index(files, index));
   else
     TRY_OK(file.parse_header(*size));
   const auto width = static_cast<std::uint64_t>(file.width_);
   const std::uint64_t body = *size - file.header_bytes_;
   if (body % width != 0 || file.count_ != body / width)
-    return damaged(path, (has_index ? "its index " + index : std::string("its header")) + " says " +
-                             counted(file.count_, "token") + ", it has " + counted(body, "byte") +
-                             " of them");
+    return damaged(path, (*has_index ? "its index " + index : std::string("its header")) +
+                             " says " + counted(file.count_, "token") + ", it has " +
+                             counted(body, "byte") + " of them");
   TRY_OK(file.digest_blocks());
   return file;
 }

@@ -1,18 +1,22 @@
 #include "worker/script/launch.h"
 
 #include "common/json.h"
+#include "common/net/channel.h"
 #include "common/words.h"
 #include "worker/script/launcher.h"
 
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstdlib>
 #include <string_view>
 
 namespace rubato::worker {
 namespace {
 
-constexpr std::uint32_t kPortMost = 65535;
+constexpr std::uint32_t kPortMost = UINT16_MAX;
+// Of torchrun: another interpreter for the script than its own.
+constexpr const char* kPythonVariable = "PYTHON_EXEC";
 
 // Of torchrun, without its dashes and with dashes inside.
 constexpr std::array<std::string_view, 28> kWithValue = {"nnodes",
@@ -82,8 +86,8 @@ Result<RankProgram> started_by_torchrun(const std::string& python,
         found.left_out.push_back(word.substr(0, equals));
       else if (has_value || at < words.size())
         found.role = has_value ? word.substr(equals + 1) : words[at];
-    } else if (name == "standalone") {
-      found.left_out.push_back(word);
+    } else if (name == "standalone" || word.starts_with("-r") || word.starts_with("-t")) {
+      found.left_out.push_back(word);  // -r3: with its value
     } else {
       return Error(Code::kInvalid,
                    "the command's option " + word +
@@ -94,7 +98,8 @@ Result<RankProgram> started_by_torchrun(const std::string& python,
   if (at >= words.size())
     return Error(Code::kInvalid, "the command starts torchrun, and torchrun nothing");
   std::vector<std::string>& program = found.words;
-  if (!no_python) program = {python, "-u"};
+  const char* const other = std::getenv(kPythonVariable);
+  if (!no_python) program = {other == nullptr || *other == '\0' ? python : other, "-u"};
   if (is_module) program.emplace_back("-m");
   program.push_back(words[at]);
   if (gives_rank) program.push_back("--local-rank=" + std::string(kLocalRank));
@@ -203,8 +208,9 @@ Result<RankPlace> place_of(const wire::Form& form, const wire::WorkerId& self) {
 
 std::map<std::string, std::string> environment_of(const RankPlace& place, const wire::Form& form,
                                                   const LaunchFacts& facts) {
-  const wire::Address& first = form.members(0).address();
-  const std::string port = std::to_string(std::min(first.port(), kPortMost));
+  const wire::Address& address = form.members(0).address();
+  const net::Endpoint first{address.host(),
+                            static_cast<std::uint16_t>(std::min(address.port(), kPortMost))};
   const std::string rank = std::to_string(place.rank);
   const std::string world = std::to_string(place.world);
   std::map<std::string, std::string> variables{
@@ -217,8 +223,8 @@ std::map<std::string, std::string> environment_of(const RankPlace& place, const 
       {"ROLE_RANK", rank},
       {"ROLE_WORLD_SIZE", world},
       {"ROLE_NAME", facts.role},
-      {"MASTER_ADDR", first.host()},
-      {"MASTER_PORT", port},
+      {"MASTER_ADDR", first.host},
+      {"MASTER_PORT", std::to_string(first.port)},
       // Rank 0 serves the store: it is fresh in each generation, and so is its port.
       {"TORCHELASTIC_USE_AGENT_STORE", "False"},
       {"TORCHELASTIC_RESTART_COUNT", std::to_string(facts.restarts)},
@@ -226,7 +232,7 @@ std::map<std::string, std::string> environment_of(const RankPlace& place, const 
       {"TORCHELASTIC_RUN_ID", facts.job_uid},
       {"TORCHELASTIC_ERROR_FILE", facts.error_file},
       {"RUBATO_PROGRESS_FILE", facts.progress_file},
-      {"JAX_COORDINATOR_ADDRESS", first.host() + ":" + port},
+      {"JAX_COORDINATOR_ADDRESS", net::to_string(first)},
       {"JAX_NUM_PROCESSES", world},
       {"JAX_PROCESS_ID", rank}};
   if (facts.sets_nccl_errors) variables["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "1";

@@ -60,6 +60,9 @@ def told_by(line):
 
 def run():
     sys.argv = WORDS
+    if hasattr(sys, "orig_argv"):
+        at = sys.orig_argv.index("-c")
+        del sys.orig_argv[at : at + 2]
     space = types.ModuleType("__main__")
     sys.modules["__main__"] = space
     vars(space).update(FRESH)

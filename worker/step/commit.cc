@@ -1,6 +1,7 @@
 #include "worker/step/commit.h"
 
 #include "common/planted.h"
+#include "common/some_of.h"
 #include "common/words.h"
 #include "worker/backend/digest.h"
 #include "worker/step/replica.h"
@@ -67,6 +68,24 @@ std::vector<std::uint32_t> wrongly_reduced(const std::vector<wire::CommitVote>& 
   return wrong;
 }
 
+// Who made it so, as far as the hops say: who adds wrongly; else who does not get what was sent to
+// it, as a link gives what it was given or nothing; else who has got what the others have not.
+// Nobody, where that would be more than half.
+std::vector<std::uint32_t> made_wrong(const std::vector<wire::CommitVote>& votes,
+                                      const std::vector<std::uint32_t>& wrong) {
+  if (wrong.empty() || !std::ranges::all_of(votes, &wire::CommitVote::has_hops)) return {};
+  std::vector<std::uint32_t> adders;
+  std::vector<std::uint32_t> receivers;
+  for (std::uint32_t rank = 0; rank < votes.size(); ++rank) {
+    const wire::HopSums& hops = votes[rank].hops();
+    const wire::HopSums& before = votes[(rank + votes.size() - 1) % votes.size()].hops();
+    if (hops.excess() != 0) adders.push_back(rank);
+    if (hops.got() != before.sent()) receivers.push_back(rank);
+  }
+  const auto& found = !adders.empty() ? adders : !receivers.empty() ? receivers : wrong;
+  return 2 * found.size() <= votes.size() ? found : std::vector<std::uint32_t>();
+}
+
 Error wrong_sum(const CommitTerms& terms, const std::vector<std::uint32_t>& wrong,
                 std::size_t members) {
   const auto shown = std::span(wrong).first(std::min(wrong.size(), kNamesMax));
@@ -131,11 +150,13 @@ Result<wire::CommitRecord> fold_votes(const CommitTerms& terms,
                      : overflow      ? wire::OUTCOME_REDO
                                      : wire::OUTCOME_APPLY);
   for (const std::uint32_t rank : diverged(votes)) record.add_diverged(rank);
-  if (record.diverged_size() > 0) {
-    record.set_outcome(wire::OUTCOME_DIVERGED);
-  } else if (const auto wrong = wrongly_reduced(votes); !wrong.empty()) {
-    return wrong_sum(terms, wrong, votes.size());
+  if (record.diverged_size() == 0) {
+    const auto wrong = wrongly_reduced(votes);
+    for (const std::uint32_t rank : made_wrong(votes, wrong)) record.add_diverged(rank);
+    record.set_adds_wrongly(record.diverged_size() > 0);
+    if (!wrong.empty() && !record.adds_wrongly()) return wrong_sum(terms, wrong, votes.size());
   }
+  if (record.diverged_size() > 0) record.set_outcome(wire::OUTCOME_DIVERGED);
   record.set_loss_q(loss_q);
   record.set_micro_batches(micro_batches);
   record.set_sample_digest(digest);
@@ -148,7 +169,13 @@ Result<wire::CommitRecord> fold_votes(const CommitTerms& terms,
 
 std::string describe_divergence(const CommitTerms& terms,
                                 const std::vector<wire::CommitVote>& votes,
+                                const wire::CommitRecord& record,
                                 const std::vector<std::string>& names) {
+  if (record.adds_wrongly()) {
+    std::vector<std::string> shown;
+    for (const std::uint32_t rank : record.diverged()) shown.push_back(names[rank]);
+    return "the sum of the gradients is wrong again, by " + some_of(shown, kNamesMax);
+  }
   std::vector<std::string> sides;
   for (const auto& [digest, ranks] : compared(votes)) {
     std::vector<std::string> shown;

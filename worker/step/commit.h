@@ -25,15 +25,18 @@ struct CommitTerms {
 // kInternal: votes of different rounds or generations. kInvalid, reason "LedgerMismatch": the
 // micro-batches do not add up to the job's count, which is a broken invariant of somebody's.
 // kInternal, reason kWrongSum: where all votes have checksums and no states differ, what somebody
-// got from the reduction is not the sum of what all gave. Its integers must not be used.
+// got from the reduction is not the sum of what all gave. Its integers must not be used. Where all
+// votes have hops, too, and these tell who made it so, the outcome is DIVERGED with `adds_wrongly`,
+// and `diverged` names them: at most half of all.
 Result<wire::CommitRecord> fold_votes(const CommitTerms& terms,
                                       const std::vector<wire::CommitVote>& votes);
 
 constexpr const char* kWrongSum = "WrongSum";
 
-// Who held which state, for people. `names`: by rank.
+// Who held which state, or made the sum wrong, for people. `names`: by rank.
 std::string describe_divergence(const CommitTerms& terms,
                                 const std::vector<wire::CommitVote>& votes,
+                                const wire::CommitRecord& record,
                                 const std::vector<std::string>& names);
 
 // "apply", "redo", "non-finite", "diverged", "ended"

@@ -95,7 +95,7 @@ struct StepEngine::Impl {
   Status level(const wire::Form& order);
   void enter(const Membership& membership, std::shared_ptr<Communicator> communicator,
              std::vector<wire::MicroRange> mine);
-  bool is_fresh(std::uint64_t generation);
+  bool is_fresh(std::uint64_t generation) const;  // with the mutex held
   void take_membership(const Membership& next);
   std::shared_ptr<Communicator> take_prepared(std::uint64_t generation, Membership& membership,
                                               bool& is_member);
@@ -109,6 +109,7 @@ struct StepEngine::Impl {
   bool validation_due() const;
   Result<wire::CommitRecord> reduce_and_vote();
   Result<wire::CommitRecord> fold(const CommitTerms& terms, const wire::CommitVote& vote);
+  void note_wrong_sum();
   Status compare_states();
   Status note_parked_digest();
   Error refuse_round(const CommitTerms& terms, const std::vector<wire::CommitVote>& votes,
@@ -209,6 +210,7 @@ struct StepEngine::Impl {
   std::optional<std::uint64_t> judged_seq;  // the round whose mean gradient the replica holds
   std::vector<StepRecord> history;
   std::uint32_t redo_attempts = 0;
+  std::uint32_t wrong_sums = 0;  // of the open round, in a row
   std::optional<wire::CommitRecord> last_non_finite;
   std::uint32_t non_finite_count = 0;
   NoiseScale noise;

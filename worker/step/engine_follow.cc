@@ -214,6 +214,7 @@ Status StepEngine::Impl::take_snapshot(Link& link, const wire::SnapshotHead& hea
   if (!planted(Bug::kForgetRecords)) history = std::move(records);
   replica->set_step(head.step());
   redo_attempts = head.redo_attempts();
+  wrong_sums = 0;
   last_non_finite.reset();
   if (head.has_last_non_finite()) last_non_finite = head.last_non_finite();
   non_finite_count = head.non_finite_count();

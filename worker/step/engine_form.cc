@@ -149,9 +149,8 @@ void StepEngine::Impl::configure(const wire::Configure& order) {
   emit({});
 }
 
-// Below the fence, or not above the generation we are in: refused.
-bool StepEngine::Impl::is_fresh(std::uint64_t generation) {
-  const std::lock_guard lock(mutex);
+// Below the fence, or not above the generation we are in: refused. With the mutex held.
+bool StepEngine::Impl::is_fresh(std::uint64_t generation) const {
   if (generation >= standing.fenced_below() && generation > standing.generation()) return true;
   LOG_INFO("step", "refused generation {}: in {}, fenced below {}", generation,
            standing.generation(), standing.fenced_below());
@@ -160,13 +159,16 @@ bool StepEngine::Impl::is_fresh(std::uint64_t generation) {
 
 void StepEngine::Impl::form(const wire::Form& order) {
   Membership next = to_membership(order, parts.self);
-  if (!is_fresh(order.generation())) return;
-  if (next.rank >= next.size() || next.size() > replica->micro_batches()) {
-    return fail("BadForm", "not a member, or more members than micro-batches",
-                wire::FAILURE_SCOPE_ATTEMPT);
-  }
+  const bool fits = next.rank < next.size() && next.size() <= replica->micro_batches();
   {
-    const std::lock_guard lock(mutex);
+    // What an Abort has frozen since stays so: nothing is taken up without a look at the fence.
+    std::unique_lock lock(mutex);
+    if (!is_fresh(order.generation())) return;
+    if (!fits) {
+      lock.unlock();
+      return fail("BadForm", "not a member, or more members than micro-batches",
+                  wire::FAILURE_SCOPE_ATTEMPT);
+    }
     frozen = false;
     if (order.stop_steps() != 0 && (order.mode() == wire::FORM_START || !is_ended()))
       job.stop_steps = order.stop_steps();
@@ -252,6 +254,7 @@ Status StepEngine::Impl::start(const wire::Form& order) {
     TRY_OK(check_nothing_to_load());
     TRY_OK(replica->init_from_seed());
   }
+  wrong_sums = 0;
   last_non_finite.reset();
   non_finite_count = 0;
   noise = {};

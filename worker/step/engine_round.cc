@@ -17,6 +17,14 @@ wire::SumChecksum to_wire(const SumChecksum& sum) {
   out.set_guards(sum.guards);
   return out;
 }
+
+wire::HopSums to_wire(const HopSums& sums) {
+  wire::HopSums out;
+  out.set_sent(sums.sent);
+  out.set_got(sums.got);
+  out.set_excess(sums.excess);
+  return out;
+}
 }  // namespace
 
 bool StepEngine::Impl::is_interrupted() const {
@@ -199,8 +207,11 @@ Result<wire::CommitRecord> StepEngine::Impl::reduce_and_vote() {
     standing.set_reduced(false);
   }
   replica->weigh();
+  // A device's own way has no hops.
+  const bool tells_hops = wrong_sums > 0 && membership.collective.empty();
+  HopSums hops;
   TRY_OK(communicator->all_reduce_int32(replica->stream(), replica->accumulators(),
-                                        replica->reduced()));
+                                        replica->reduced(), tells_hops ? &hops : nullptr));
   if (planted(Bug::kReduceNothing))
     replica->device().copy(replica->stream(), replica->reduced(), replica->accumulators());
   wire::CommitVote vote;
@@ -222,6 +233,7 @@ Result<wire::CommitRecord> StepEngine::Impl::reduce_and_vote() {
   vote.set_squared_norms(share.sum().squared_norm);
   *vote.mutable_given() = to_wire(verdict.given);
   *vote.mutable_reduced() = to_wire(verdict.reduced);
+  if (tells_hops) *vote.mutable_hops() = to_wire(hops);
   vote.set_validation_q(validation_q);
   vote.set_validation_batches(validation_done);
   {
@@ -258,6 +270,7 @@ Result<wire::CommitRecord> StepEngine::Impl::fold(const CommitTerms& terms,
   const Result<wire::CommitRecord> folded = fold_votes(terms, votes);
   if (!folded.ok()) {
     // A wrong sum is refused by all alike, and what is summed is kept: the reduction is redone.
+    if (folded.error().reason() == kWrongSum) note_wrong_sum();
     const std::lock_guard lock(mutex);
     standing.set_reduced(false);
     return folded.error();
@@ -268,6 +281,13 @@ Result<wire::CommitRecord> StepEngine::Impl::fold(const CommitTerms& terms,
   if (std::ranges::all_of(votes, [](const auto& each) { return each.state_digest() != 0; }))
     communicator->vote_by_tree();
   return record;
+}
+
+// The next reduction of this round tells of each hop; where a device's own way is wrong again,
+// links take its place.
+void StepEngine::Impl::note_wrong_sum() {
+  ++wrong_sums;
+  if (wrong_sums > 1 && !membership.collective.empty()) factory->note_wrong_sums();
 }
 
 // Before the first round, and before a checkpoint is begun: whose state is not the majority's must
@@ -293,24 +313,26 @@ Status StepEngine::Impl::compare_states() {
   return ok();
 }
 
-// Members have computed with different states: nobody applies the round. Who is not of the majority
-// knows it, and drops its state here and now, before anybody could ask for it.
+// Members have computed with different states, or some make a sum wrong again: nobody applies the
+// round. Who is named knows it, and drops its state here and now, before anybody could ask for it.
 Error StepEngine::Impl::refuse_round(const CommitTerms& terms,
                                      const std::vector<wire::CommitVote>& votes,
                                      const wire::CommitRecord& record) {
   if (!begin_commit()) return Error(Code::kCancelled, "aborted before the round was refused");
-  if (std::ranges::count(record.diverged(), membership.rank) > 0) {
+  {
     const std::lock_guard lock(mutex);
-    standing.set_has_state(false);
-    standing.set_phase(wire::WORKER_READY);
     standing.set_reduced(false);
-    standing.clear_held();
+    if (std::ranges::count(record.diverged(), membership.rank) > 0) {
+      standing.set_has_state(false);
+      standing.set_phase(wire::WORKER_READY);
+      standing.clear_held();
+    }
   }
   end_commit();
   std::vector<std::string> names;
   names.reserve(membership.members.size());
   for (const Peer& peer : membership.members) names.push_back(to_string(peer.name));
-  const std::string difference = describe_divergence(terms, votes, names);
+  const std::string difference = describe_divergence(terms, votes, record, names);
   wire::WorkerEvent event;
   event.mutable_committed()->set_generation(membership.generation);
   *event.mutable_committed()->mutable_record() = record;
@@ -369,6 +391,7 @@ Status StepEngine::Impl::decide(const wire::CommitRecord& record) {
     ledger->decided(membership.generation, record.seq(), record.step(), name_of(record.outcome()),
                     record.sample_digest());
   }
+  wrong_sums = 0;
   const std::lock_guard lock(mutex);
   standing.set_seq(record.seq() + 1);
   standing.set_step(replica->step());

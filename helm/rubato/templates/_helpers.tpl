@@ -17,7 +17,7 @@ have no dot, which names of releases and nameOverride may have. */}}
 {{- if not (regexMatch "^[a-z]" $name) }}
 {{- fail (printf "the name of a Service begins with a letter, which %s does not: set fullnameOverride" $name) }}
 {{- end }}
-{{- $name | trunc 40 | trimSuffix "-" }}
+{{- $name | trunc 40 | trimAll "-" }}
 {{- end }}
 
 {{- define "rubato.installation" -}}

@@ -114,7 +114,7 @@ Result<GavelSpeeds> read_gavel_speeds(const TraceText& table) {
       if (!job || !std::isfinite(alone) || alone < 0)
         return Error(Code::kInvalid, fmt::format("{}: {}: \"{}\": expected ('MODEL', GPUS) with a "
                                                  "rate of steps a second as \"{}\"",
-                                                 table.file, type, key, kAlone));
+                                                 table.file, excerpt(type), excerpt(key), kAlone));
       if (alone <= 0) continue;
       speeds.alone[job->first][job->second][type] = alone;
       for (const auto& [other, both] : rates.members()) {
@@ -142,8 +142,8 @@ Result<std::vector<TraceJob>> read_gavel(const TraceText& trace, const GavelSpee
       return Error(Code::kInvalid, fmt::format("{}:{}: {}", trace.file, lines.number(), why));
     };
     const auto bad_cell = [&](std::size_t column, const std::string& expected) {
-      return bad(
-          fmt::format("column {}: \"{}\": expected {}", column + 1, cells[column], expected));
+      return bad(fmt::format("column {}: \"{}\": expected {}", column + 1, excerpt(cells[column]),
+                             expected));
     };
     if (cells.size() != kCells)
       return bad(

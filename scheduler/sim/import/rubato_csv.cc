@@ -57,7 +57,7 @@ Status read_speeds(const CsvRow& row, SpeedCurve& to) {
     if (!read(part.substr(colon + 1, equals - colon - 1), point.gpus) ||
         !read(part.substr(equals + 1), point.units_per_second) || point.gpus < 1 ||
         point.gpus > kGpusMax || !(point.units_per_second > 0) ||
-        !std::isfinite(point.units_per_second))
+        !std::isnormal(point.units_per_second))  // one over it is counted with
       return bad;
     to.add(std::string(part.substr(0, colon)), point);
   }

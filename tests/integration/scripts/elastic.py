@@ -19,6 +19,26 @@ from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel
 
 
+def is_to_end(folder):
+    """All leave in the same step; the one before it is written."""
+    over = torch.tensor(float((folder / "end").exists()))
+    dist.all_reduce(over)
+    return bool(over)
+
+
+def note(folder, step):
+    variables = {name: value for name, value in os.environ.items()
+                 if name.startswith(("TORCHELASTIC_", "MASTER_")) or name.endswith(("RANK", "WORLD_SIZE"))}
+    with open(folder / "steps.jsonl", "a") as out:
+        print(json.dumps({"step": step, "at": time.time(), "pid": os.getpid(), "world": dist.get_world_size(),
+                          "variables": variables}), file=out, flush=True)
+
+
+def tell(done, loss):
+    with open(os.environ["RUBATO_PROGRESS_FILE"], "w") as out:
+        print(json.dumps({"step": done, "tokens": 64 * done, "loss": loss.item()}), file=out)
+
+
 @record
 def main():
     folder, steps, pause = pathlib.Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
@@ -33,12 +53,8 @@ def main():
         first = state["step"]
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
-    variables = {name: value for name, value in os.environ.items()
-                 if name.startswith(("TORCHELASTIC_", "MASTER_")) or name.endswith(("RANK", "WORLD_SIZE"))}
     for step in range(first, steps):
-        over = torch.tensor(float((folder / "end").exists()))
-        dist.all_reduce(over)  # all leave in the same step; the one before it is written
-        if over:
+        if is_to_end(folder):
             break
         if rank == world - 1 and (folder / "fail").exists() and step >= int((folder / "fail").read_text()):
             raise RuntimeError(f"told to fail in step {step}")
@@ -47,14 +63,11 @@ def main():
         loss.backward()
         optimizer.step()
         if rank == 0:
-            with open(folder / "steps.jsonl", "a") as out:
-                print(json.dumps({"step": step, "at": time.time(), "pid": os.getpid(), "world": world,
-                                  "variables": variables}), file=out, flush=True)
+            note(folder, step)
             hidden = folder / "state.new"
             torch.save({"step": step + 1, "model": model.state_dict(), "optimizer": optimizer.state_dict()}, hidden)
             hidden.rename(checkpoint)
-            with open(os.environ["RUBATO_PROGRESS_FILE"], "w") as out:
-                print(json.dumps({"step": step + 1, "tokens": 64 * (step + 1), "loss": loss.item()}), file=out)
+            tell(step + 1, loss)
         time.sleep(pause)
     dist.destroy_process_group()
 

@@ -5,14 +5,14 @@
 namespace rubato::json {
 namespace {
 
-Value read(std::string_view text) {
+Value value_of(std::string_view text) {
   auto value = parse(text);
   EXPECT_TRUE(value.ok()) << text;
   return value.value_or(Value());
 }
 
 TEST(JsonPointer, TheExamplesOfRfc6901) {
-  const Value v = read(
+  const Value v = value_of(
       R"({"foo":["bar","baz"],"":0,"a/b":1,"c%d":2,"e^f":3,"g|h":4,"i\\j":5,"k\"l":6," ":7,"m~n":8})");
   EXPECT_EQ(resolve(v, ""), &v);
   EXPECT_EQ(resolve(v, "/foo/0")->string_or(""), "bar");
@@ -48,11 +48,11 @@ TEST(JsonMergePatch, TheExamplesOfRfc7386) {
       {R"({})", R"({"a":{"bb":{"ccc":null}}})", R"({"a":{"bb":{}}})"},
   };
   for (const auto& c : cases) {
-    Value target = read(c.target);
-    merge_patch(target, read(c.patch));
+    Value target = value_of(c.target);
+    merge_patch(target, value_of(c.patch));
     EXPECT_EQ(dump(target), c.result) << c.target << " + " << c.patch;
   }
-  Value self = read(R"({"a":{"b":1,"c":null}})");
+  Value self = value_of(R"({"a":{"b":1,"c":null}})");
   merge_patch(self, self);
   EXPECT_EQ(dump(self), R"({"a":{"b":1}})");
 }
@@ -86,8 +86,8 @@ TEST(JsonPatch, AppliesEachOperation) {
        R"({"a":{"b":[1,"x"]}})"},
   };
   for (const auto& c : cases) {
-    Value target = read(c.target);
-    const Status status = json_patch(target, read(c.patch));
+    Value target = value_of(c.target);
+    const Status status = json_patch(target, value_of(c.patch));
     EXPECT_TRUE(status.ok()) << c.patch;
     EXPECT_EQ(dump(target), c.result) << c.patch;
   }
@@ -115,23 +115,23 @@ TEST(JsonPatch, AFaultLeavesTheTargetAsItWas) {
       {R"([{"op":"test","path":"/x","value":null}])", Code::kConflict},
       {R"([{"op":"remove","path":"/n"},{"op":"test","path":"/n","value":7}])", Code::kConflict},
   };
-  const Value before = read(R"({"list":[1,2],"n":7})");
+  const Value before = value_of(R"({"list":[1,2],"n":7})");
   for (const auto& c : cases) {
     Value target = before;
-    const Status status = json_patch(target, read(c.patch));
+    const Status status = json_patch(target, value_of(c.patch));
     ASSERT_FALSE(status.ok()) << c.patch;
     EXPECT_EQ(status.error().code(), c.code) << c.patch;
     EXPECT_EQ(status.error().reason(), c.code == Code::kConflict ? "TestFailed" : "");
     EXPECT_EQ(target, before);
   }
   Value target = before;
-  const Status status = json_patch(target, read(R"([{"op":"remove","path":"/n"},{"op":"x"}])"));
+  const Status status = json_patch(target, value_of(R"([{"op":"remove","path":"/n"},{"op":"x"}])"));
   EXPECT_EQ(status.error().what(), "operation 1: no string \"path\"");
 }
 
 // Each operation doubles the document: without a bound, 30 of them would fill any memory.
 TEST(JsonPatch, RepeatedCopiesAreBounded) {
-  Value target = read(R"({"a":[1]})");
+  Value target = value_of(R"({"a":[1]})");
   Value operations = Value::array();
   for (int i = 0; i < 40; ++i) {
     operations.push_back(Value::object({{"op", "copy"}, {"from", "/a"}, {"path", "/a/-"}}));

@@ -13,7 +13,7 @@ namespace rubato {
 namespace {
 
 TEST(CheckWritten, SparesWhatIsReadAndWhatIsNoFile) {
-  std::string folder = testing::TempDir() + "/written-XXXXXX";
+  std::string folder = ::testing::TempDir() + "/written-XXXXXX";
   ASSERT_NE(::mkdtemp(folder.data()), nullptr);
   const std::string text = folder + "/text";
   std::ofstream(text) << "words";
@@ -34,7 +34,7 @@ TEST(CheckWritten, SparesWhatIsReadAndWhatIsNoFile) {
 }
 
 TEST(ReadInput, TakesFilesAndPipesButNoFolders) {
-  std::string folder = testing::TempDir() + "/input-XXXXXX";
+  std::string folder = ::testing::TempDir() + "/input-XXXXXX";
   ASSERT_NE(::mkdtemp(folder.data()), nullptr);
   std::ofstream(folder + "/text") << std::string(100000, 'w');
   EXPECT_EQ(read_input(folder + "/text", 100000).value_or(""), std::string(100000, 'w'));
@@ -54,7 +54,7 @@ TEST(ReadInput, TakesFilesAndPipesButNoFolders) {
 
 // What stays wrong until somebody changes it has codes of its own; all else may pass.
 TEST(PosixFiles, WhatStaysWrongIsNotUnavailable) {
-  std::string folder = testing::TempDir() + "/codes-XXXXXX";
+  std::string folder = ::testing::TempDir() + "/codes-XXXXXX";
   ASSERT_NE(::mkdtemp(folder.data()), nullptr);
   PosixFileSystem files;
   std::filesystem::create_symlink(folder + "/circle", folder + "/circle");
@@ -81,7 +81,7 @@ TEST(PosixFiles, WhatStaysWrongIsNotUnavailable) {
 
 // A pipe has an end that may never come, and no places.
 TEST(PosixFiles, OpensNothingButRegularFiles) {
-  std::string folder = testing::TempDir() + "/pipes-XXXXXX";
+  std::string folder = ::testing::TempDir() + "/pipes-XXXXXX";
   ASSERT_NE(::mkdtemp(folder.data()), nullptr);
   PosixFileSystem files;
   const std::string pipe = folder + "/pipe";

@@ -23,7 +23,22 @@ TEST(Yaml, ReadsJsonListsAndSeveralDocuments) {
   EXPECT_EQ(all->size(), 2U);
 }
 
-TEST(Yaml, NamesThePlaceOfAFault) { EXPECT_NE(as_json("a: [1").find("line 1"), std::string::npos); }
+TEST(Yaml, NamesThePlaceOfAFault) {
+  EXPECT_NE(as_json("a: [1").find("line 1"), std::string::npos);
+  EXPECT_EQ(as_json("a: 1\nb: {{name}}"), "YAML: line 2: keys must be plain words");
+}
+
+TEST(Yaml, MergesMapsAsKubectlDoes) {
+  const std::string maps = "x: &x {a: 1, b: 2}\ny: &y {b: 3, c: 4}\n";
+  const auto z = [&](const std::string& text) -> std::string {
+    const auto value = yaml::parse(maps + "z: " + text);
+    return value.ok() ? json::dump((*value)["z"]) : value.error().what();
+  };
+  EXPECT_EQ(z("{<<: *x, a: 5}"), R"({"a":5,"b":2})");
+  EXPECT_EQ(z("{a: 5, <<: [*x, *y]}"), R"({"a":5,"b":2,"c":4})");
+  EXPECT_EQ(z("{'<<': *x}"), R"({"<<":{"a":1,"b":2}})");
+  EXPECT_EQ(z("{<<: 7}"), "YAML: line 3: what << names is neither a map nor a list of maps");
+}
 
 // yaml-cpp's LoadAll never returns from these; found by `make fuzz`.
 TEST(Yaml, RefusesWhatBeginsNothing) {

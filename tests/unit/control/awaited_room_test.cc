@@ -5,7 +5,7 @@
 namespace rubato::control {
 namespace {
 
-constexpr Duration kPatience = 2s;
+constexpr Duration kRoomPatience = 2s;
 const std::string kHoldsOne =
     R"("allocation":{"epoch":1,"gpus":1,"pods":[{"ordinal":0,"name":"job-w0","node":"n0","gpus":1,"gpuType":"A"}]})";
 const std::string kOver =
@@ -15,7 +15,7 @@ class AwaitedRoomTest : public ::testing::Test {
  protected:
   std::optional<MonoTime> at(Duration now) {
     world_.now = MonoTime{now};
-    return room_.wait_until(world_, kPatience);
+    return room_.wait_until(world_, kRoomPatience);
   }
   void has(const std::string& status, const std::vector<std::string>& pods,
            const std::string& phase = "Running") {
@@ -64,6 +64,18 @@ TEST_F(AwaitedRoomTest, NotForPodsThatStayOrAreReplacedOrHaveNoGpusAnyMore) {
 TEST_F(AwaitedRoomTest, ForPodsThatAnAllocationNoLongerHas) {
   has(kHoldsOne, {"job-w0", "job-w1"});
   EXPECT_EQ(at(1s), MonoTime{3s});
+}
+
+// A view is a copy, and that of a job of thousands is large.
+TEST_F(AwaitedRoomTest, AsksOnceForTheViewOfAJob) {
+  has(kHoldsOne, {"job-w0", "job-w1", "job-w2"});
+  int asked = 0;
+  world_.view_of = [&](const std::string&) {
+    ++asked;
+    return std::optional<coordinator::View>();
+  };
+  EXPECT_EQ(at(1s), MonoTime{3s});
+  EXPECT_EQ(asked, 1);
 }
 
 }  // namespace

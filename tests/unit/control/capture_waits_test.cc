@@ -16,7 +16,7 @@ World at_eight() {
 
 std::string why_not(const World& w) { return capture(w, config()).nodes.at(0).why_not; }
 std::string spare_only(const World& w) { return capture(w, config()).jobs.at(0).spare_only; }
-std::string refused(const World& w) { return capture(w, config()).jobs.at(0).refused; }
+std::string refusal_of(const World& w) { return capture(w, config()).jobs.at(0).refused; }
 
 TEST(Capture, ASuspectNodeGetsNothingUntilItsLeaseRenews) {
   World w = at_eight();
@@ -75,16 +75,16 @@ TEST(Capture, AWallClockThatIsSetChangesNoWait) {
   w.jobs = {job(1, 2)};
   const std::string& uid = w.jobs[0]->job.meta.uid;
   w.held_back[uid] = {w.now + 30s, "GangTimeout", "no pod started"};
-  EXPECT_EQ(refused(w), "no pod started; tried again at 2026-11-21T08:00:30Z");
+  EXPECT_EQ(refusal_of(w), "no pod started; tried again at 2026-11-21T08:00:30Z");
   w.renewals["n1"] = {.seen = w.now - 1s, .duration = 40s};
   for (const Duration jump : {Duration(-8h), Duration(8h)}) {
     w.wall += jump;
-    EXPECT_NE(refused(w), "");
+    EXPECT_NE(refusal_of(w), "");
     EXPECT_EQ(why_not(w), "");
   }
   w.wall -= 8h;
   w.now += 30s;
-  EXPECT_EQ(refused(w), "");
+  EXPECT_EQ(refusal_of(w), "");
   w.now += 10s;
   EXPECT_EQ(why_not(w), "its Lease is not renewed");
 }

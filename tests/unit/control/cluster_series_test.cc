@@ -127,6 +127,14 @@ TEST(ClusterSeries, EveryFamilyIsShownOnceAndBegunEvenWithoutJobs) {
   }
 }
 
+TEST(ClusterSeries, MaintenancesThatAreNoTimesAreCounted) {
+  ClusterSeries cluster = cluster_of({});
+  EXPECT_EQ(count(text_of(cluster), "\nrubato_cluster_unreadable_maintenances 0\n"), 1U);
+  cluster.nodes.push_back(maintained("n3", "tomorrow"));
+  cluster.nodes.push_back(maintained("n4", "2026-11-21T09:00:00Z"));
+  EXPECT_EQ(count(text_of(cluster), "\nrubato_cluster_unreadable_maintenances 1\n"), 1U);
+}
+
 TEST(ClusterSeries, AllStatesAreKnown) {
   std::set<std::string_view> states(job_states().begin(), job_states().end());
   EXPECT_EQ(states.size(), 12U);

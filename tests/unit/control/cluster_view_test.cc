@@ -105,6 +105,20 @@ TEST(Capture, SomebodyElsesPodUnderTheNameSaysNothingAboutOurs) {
   EXPECT_EQ(of(state, "n2").free.gpus, 1);  // still promised
 }
 
+TEST(Capture, AJobIsNotSettledWhileOthersTrainForThoseThatItHolds) {
+  World w = world();
+  w.jobs = {job(2, 4, kTwoPods)};
+  coordinator::View seen;
+  seen.phase = coordinator::Phase::kTraining;
+  seen.members.resize(2);
+  seen.members[0].pod = "job-w0";
+  seen.members[1].pod = "job-w7";  // until job-w1 can take over
+  w.view_of = [&](const std::string&) { return std::optional(seen); };
+  EXPECT_FALSE(capture(w, config()).jobs[0].settled);
+  seen.members[1].pod = "job-w1";
+  EXPECT_TRUE(capture(w, config()).jobs[0].settled);
+}
+
 TEST(Capture, PodsOnAVanishedNodeAreLost) {
   World w = world();
   w.nodes.pop_back();
@@ -525,6 +539,24 @@ TEST(Capture, WhatAJobHasHadAndHasLeftIsInItsStatus) {
   EXPECT_EQ(
       state.now_ms,
       1000 * std::chrono::duration_cast<std::chrono::seconds>(w.wall.time_since_epoch()).count());
+}
+
+TEST(Capture, WhoIsNotToBePreemptedAndSinceWhenItRuns) {
+  World w = world();
+  w.jobs = {job(1, 2,
+                R"("allocation":{"epoch":3,"nextOrdinal":1,"gpus":1,"since":"2026-11-21T07:30:00Z",
+                "runningSince":"2026-11-21T07:00:00Z",
+                "pods":[{"name":"job-w0","ordinal":0,"node":"n1","gpuType":"A","gpus":1}]})",
+                R"("preemptible":false,"minRunSeconds":90)"),
+            job(1, 2)};
+  const auto state = capture(w, config());
+  EXPECT_FALSE(state.jobs[0].preemptible);
+  EXPECT_EQ(state.jobs[0].min_run_ms, 90'000);
+  EXPECT_EQ(state.jobs[0].running_since_ms, state.now_ms - 3'600'000);
+  EXPECT_EQ(state.jobs[0].allocated_ms, state.now_ms - 1'800'000);
+  EXPECT_TRUE(state.jobs[1].preemptible);
+  EXPECT_EQ(state.jobs[1].min_run_ms, 0);
+  EXPECT_EQ(state.jobs[1].running_since_ms, -1);
 }
 
 TEST(Capture, WhoMayPreemptIsTheQueuesAndThePriorityClasssSay) {

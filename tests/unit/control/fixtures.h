@@ -25,6 +25,14 @@ inline std::shared_ptr<const kube::Node> node(const std::string& name, int slots
   return std::make_shared<const kube::Node>(*kube::Node::decode(value));
 }
 
+// One whose annotation says when its maintenance begins.
+inline std::shared_ptr<const kube::Node> maintained(const std::string& name,
+                                                    const std::string& at) {
+  kube::Node with_time = *node(name, 2);
+  with_time.meta.annotations = {{"rubato.dev/maintenance-at", at}};
+  return std::make_shared<const kube::Node>(std::move(with_time));
+}
+
 inline std::shared_ptr<const kube::Pod> pod(const std::string& name, const std::string& on,
                                             const std::string& phase,
                                             const std::string& owner_uid = "",

@@ -7,16 +7,16 @@ namespace {
 
 using coordinator::Phase;
 
-constexpr const char* kTwoPods =
+constexpr const char* kAllocatedTwo =
     R"("allocation":{"epoch":1,"nextOrdinal":2,"gpus":2,"reason":"2 GPUs are free","pods":[
        {"name":"job-w0","ordinal":0,"node":"n1","gpuType":"A","gpus":1},
        {"name":"job-w1","ordinal":1,"node":"n2","gpuType":"A","gpus":1}]})";
 constexpr const char* kNoPods =
     R"("allocation":{"epoch":2,"nextOrdinal":2,"gpus":0,"reason":"the job is suspended","pods":[]})";
 constexpr const char* kSuspended = R"("suspend":true)";
-constexpr MonoTime kNow{std::chrono::hours(2)};
+constexpr MonoTime kDecidedAt{std::chrono::hours(2)};
 
-coordinator::View view(Phase phase) {
+coordinator::View view_in(Phase phase) {
   coordinator::View v;
   v.phase = phase;
   v.members = {{"job-w0", "p0", "n1", "A", 0, 1}, {"job-w1", "p1", "n2", "A", 0, 1}};
@@ -25,8 +25,8 @@ coordinator::View view(Phase phase) {
 
 // Of a suspend; `end` says whether all have stopped.
 coordinator::View stopping(Phase end) {
-  coordinator::View v = view(Phase::kStopping);
-  v.stop_since = kNow - 1s;
+  coordinator::View v = view_in(Phase::kStopping);
+  v.stop_since = kDecidedAt - 1s;
   v.stop_reason = "the job is suspended";
   v.end = end;
   return v;
@@ -34,26 +34,26 @@ coordinator::View stopping(Phase end) {
 
 Decision decide(const std::shared_ptr<const JobObject>& object, const coordinator::View* seen,
                 bool pods_left = true, const std::string& failure = "") {
-  return decide_intent({&object->job, seen, failure, pods_left, kNow});
+  return decide_intent({&object->job, seen, failure, pods_left, kDecidedAt});
 }
 
 TEST(JobIntent, TrainsUnlessSomethingSaysOtherwise) {
-  const auto training = view(Phase::kTraining);
-  EXPECT_EQ(decide(job(2, 4, kTwoPods), &training).intent, Intent::kTrain);
+  const auto training = view_in(Phase::kTraining);
+  EXPECT_EQ(decide(job(2, 4, kAllocatedTwo), &training).intent, Intent::kTrain);
   EXPECT_EQ(decide(job(2, 4), nullptr, false).intent, Intent::kTrain);
-  EXPECT_EQ(decide(job(2, 4, kTwoPods, kSuspended), &training).intent, Intent::kStop);
-  EXPECT_EQ(decide(job(2, 4, kTwoPods), &training, true, "NonFinite").intent, Intent::kOver);
+  EXPECT_EQ(decide(job(2, 4, kAllocatedTwo, kSuspended), &training).intent, Intent::kStop);
+  EXPECT_EQ(decide(job(2, 4, kAllocatedTwo), &training, true, "NonFinite").intent, Intent::kOver);
 }
 
 TEST(JobIntent, ASuspendIsCalledOffUntilAllHaveStopped) {
   const auto under_way = stopping(Phase::kWaiting);
-  EXPECT_EQ(decide(job(2, 4, kTwoPods), &under_way).intent, Intent::kTrain);
-  EXPECT_FALSE(finishes_a_stop(job(2, 4, kTwoPods)->job, &under_way));
+  EXPECT_EQ(decide(job(2, 4, kAllocatedTwo), &under_way).intent, Intent::kTrain);
+  EXPECT_FALSE(finishes_a_stop(job(2, 4, kAllocatedTwo)->job, &under_way));
 }
 
 TEST(JobIntent, ASuspendThatIsDoneGivesItsGpusBackFirst) {
   const auto done = stopping(Phase::kStopped);
-  const auto first = decide(job(2, 4, kTwoPods), &done);
+  const auto first = decide(job(2, 4, kAllocatedTwo), &done);
   EXPECT_EQ(first.intent, Intent::kStop);
   EXPECT_EQ(first.queued_reason, "Requeued");
   const auto then = decide(job(2, 4, kNoPods), &done);  // given back; the pods have not ended yet
@@ -71,25 +71,25 @@ TEST(JobIntent, ANewAllocationIsNotTakenForTheStoppedOne) {
 }
 
 TEST(JobIntent, ARequeueIsCarriedThroughOnceTheWorkersWereAsked) {
-  auto parked = view(Phase::kParked);
-  parked.parked_since = kNow - 700s;
-  const auto first = decide(job(2, 4, kTwoPods, R"("parkSeconds":600)"), &parked);
+  auto parked = view_in(Phase::kParked);
+  parked.parked_since = kDecidedAt - 700s;
+  const auto first = decide(job(2, 4, kAllocatedTwo, R"("parkSeconds":600)"), &parked);
   EXPECT_EQ(first.intent, Intent::kStop);
-  auto asked = view(Phase::kStopping);  // not parked any more, for it writes its checkpoint
-  asked.stop_since = kNow;
+  auto asked = view_in(Phase::kStopping);  // not parked any more, for it writes its checkpoint
+  asked.stop_since = kDecidedAt;
   asked.stop_reason = first.stop_reason;
-  const auto second = decide(job(2, 4, kTwoPods, R"("parkSeconds":600)"), &asked);
+  const auto second = decide(job(2, 4, kAllocatedTwo, R"("parkSeconds":600)"), &asked);
   EXPECT_EQ(second.intent, Intent::kStop);
   EXPECT_EQ(second.stop_reason, first.stop_reason);
   EXPECT_EQ(second.queued_reason, "Requeued");
 }
 
 TEST(JobIntent, WhoseWorkersWereEndedForGoodHasFailed) {
-  const auto object = job(2, 4, kTwoPods);
-  const auto training = view(Phase::kTraining);
+  const auto object = job(2, 4, kAllocatedTwo);
+  const auto training = view_in(Phase::kTraining);
   EXPECT_FALSE(ended_for_good(object->job, &training));
   EXPECT_FALSE(ended_for_good(object->job, nullptr));
-  auto failed = view(Phase::kFailed);
+  auto failed = view_in(Phase::kFailed);
   failed.failure_reason = "NonFinite";
   failed.failure_message = "the loss is not a number";
   const auto told = ended_for_good(object->job, &failed);
@@ -100,8 +100,8 @@ TEST(JobIntent, WhoseWorkersWereEndedForGoodHasFailed) {
 
 // Its leader went before it wrote the condition, and the record does not say why.
 TEST(JobIntent, ANewLeaderFailsWhomAnEarlierOneEndedForGood) {
-  const auto object = job(2, 4, kTwoPods);
-  const auto loaded = view(Phase::kFailed);
+  const auto object = job(2, 4, kAllocatedTwo);
+  const auto loaded = view_in(Phase::kFailed);
   const auto told = ended_for_good(object->job, &loaded);
   ASSERT_TRUE(told);
   EXPECT_EQ(told->failure_reason, "RecoveryFailed");

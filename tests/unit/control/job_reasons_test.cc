@@ -32,6 +32,8 @@ TEST(Reasons, OfWaiting) {
   EXPECT_EQ(queued_for(sched::Reason::kQueueForbidden), Said("True", "QueueForbidden"));
   EXPECT_EQ(queued_for(sched::Reason::kQueueLimit), Said("True", "QueueLimit"));
   EXPECT_EQ(queued_for(sched::Reason::kLoadLimit), Said("True", "LoadLimit"));
+  EXPECT_EQ(queued_for(sched::Reason::kOthersNotPreemptible), Said("True", "OthersNotPreemptible"));
+  EXPECT_EQ(queued_for(sched::Reason::kGuaranteeFull), Said("True", "GuaranteeFull"));
   EXPECT_EQ(queued_for(sched::Reason::kWaitingForRelease), Said("True", "WaitingForRelease"));
   EXPECT_EQ(queued_for(sched::Reason::kInsufficientGpus), Said("True", "WaitingForGPUs"));
   for (const char* named : {"NeverFits", "ClaimNotFound", "ClaimsDenied", "ClaimLost",
@@ -93,6 +95,21 @@ TEST(Reasons, OfCheckpoints) {
   EXPECT_EQ(said(status(*job(2, 4, had("CheckpointNotShared", "NodeLocalVolume")), v),
                  "CheckpointNotShared"),
             Said("False", "SharedVolume"));
+}
+
+TEST(Reasons, OfAScriptThatHasMadeNoJob) {
+  auto v = view(Phase::kWaiting, 0);
+  v.idle_process = "worker 0 of pod job-w0 on node n1 has run for 60 s";
+  auto object = *job(2, 4, kAllocated);
+  EXPECT_EQ(said(status(object, v), "Degraded"), Said("", "")) << "runtime builtin has no script";
+  object.job.spec.runtime = api::Runtime::kPytorch;
+  object.job.status = status(object, v);
+  EXPECT_EQ(said(object.job.status, "Degraded"), Said("True", "NoJobYet"));
+  EXPECT_EQ(
+      api::find_condition(object.job.status.conditions, "Degraded")->message,
+      "the script has made no rubato.Job yet, or does not iterate over it: " + v.idle_process);
+  v.idle_process.clear();
+  EXPECT_EQ(said(status(object, v), "Degraded"), Said("False", "Recovered"));
 }
 
 // 59 steps of half a second are left at 08:00.

@@ -415,6 +415,22 @@ TEST(JobStatus, GpuTimeIsBookedByType) {
   EXPECT_EQ(status_of(facts).gpu_seconds_by_type, seen.status.gpu_seconds_by_type);
 }
 
+// What rounding leaves out of a status is not booked anew with each.
+TEST(JobStatus, GpuTimeByTypeIsAllThatWasHeld) {
+  JobFacts facts;
+  const auto before = job(2, 4, kAllocated);
+  api::TrainingJob seen = before->job;
+  facts.job = &seen;
+  facts.view = view(Phase::kTraining, 2);
+  for (int second = 1; second <= 100; ++second) {
+    facts.gpu_seconds =
+        coordinator::GpuSeconds{.useful = 2.0 * second, .queue = 4.04, .rescale = 3.03};
+    seen.status = status_of(facts);
+  }
+  ASSERT_EQ(seen.status.gpu_seconds_by_type.size(), 1u);
+  EXPECT_NEAR(seen.status.gpu_seconds_by_type[0].seconds, 207.07, 0.2);
+}
+
 TEST(JobStatus, MfuWhereThePeakIsKnown) {
   auto v = view(Phase::kTraining, 2);
   for (auto& member : v.members) member.gpu_type = "NVIDIA-H100-80GB-HBM3";

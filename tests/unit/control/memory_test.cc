@@ -58,13 +58,16 @@ TEST(Memory, TheMoreStartsFailInARowTheLongerAJobGetsWhatIsFreeOnly) {
   Memory memory;
   const MonoTime now{1h};
   const auto waits = [&] { return memory.failed_starts().at("a").spare_only_until - now; };
-  memory.note_failed_start("a", 1, 10s, now);
+  std::int64_t epoch = 0;
+  memory.note_failed_start("a", {1, ++epoch}, 10s, now);
   EXPECT_EQ(waits(), 20s);
-  memory.note_failed_start("a", 1, 10s, now);
+  memory.note_failed_start("a", {1, epoch}, 10s, now);
+  EXPECT_EQ(waits(), 20s) << "its GPUs could not be given back at once";
+  memory.note_failed_start("a", {1, ++epoch}, 10s, now);
   EXPECT_EQ(waits(), 40s);
-  for (int i = 0; i < 70; ++i) memory.note_failed_start("a", 1, 10s, now);
+  for (int i = 0; i < 70; ++i) memory.note_failed_start("a", {1, ++epoch}, 10s, now);
   EXPECT_EQ(waits(), kSpareOnlyMost);
-  memory.note_failed_start("a", 2, 10s, now);  // another spec
+  memory.note_failed_start("a", {2, ++epoch}, 10s, now);  // another spec
   EXPECT_EQ(waits(), 20s);
   memory.note_started("a");
   EXPECT_TRUE(memory.failed_starts().empty());

@@ -14,7 +14,7 @@ sched::Snapshot one_job(const std::string& policy) {
   return snapshot;
 }
 
-class PlanCheckTest : public testing::Test {
+class PlanCheckTest : public ::testing::Test {
  protected:
   double looks(const std::string& policy, MonoTime now) {
     const sched::Snapshot snapshot = one_job(policy);

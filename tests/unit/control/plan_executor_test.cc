@@ -11,7 +11,7 @@
 namespace rubato::control {
 namespace {
 
-const kube::Key kJob{"default", "gpt"};
+const kube::Key kJobKey{"default", "gpt"};
 
 class PlanExecutor : public ::testing::Test {
  protected:
@@ -31,12 +31,12 @@ class PlanExecutor : public ::testing::Test {
   }
   void write_status(const std::string& status) {
     const auto written =
-        client_.patch(api::kTrainingJob, kJob, kube::PatchType::kMerge,
+        client_.patch(api::kTrainingJob, kJobKey, kube::PatchType::kMerge,
                       parse(R"({"status":)" + status + "}"), {.subresource = "status"});
     EXPECT_TRUE(written.ok()) << written.error().to_string();
   }
   api::TrainingJob read() {
-    return *api::decode_training_job(server_.get(api::kTrainingJob, kJob).value());
+    return *api::decode_training_job(server_.get(api::kTrainingJob, kJobKey).value());
   }
   void take_over(int leader) {
     write_status(
@@ -82,6 +82,25 @@ TEST_F(PlanExecutor, OrdinalsGoOnAboveWhatIsNamed) {
     EXPECT_FALSE(api::ordinal_of("gpt", other)) << other;
 }
 
+// What minRunSeconds count from.
+TEST_F(PlanExecutor, WhenAJobStartedIsNotedUntilItHasNothingLeft) {
+  api::TrainingJob seen = read();
+  sched::Action gives, takes;
+  gives.add.push_back({.node = "n1", .gpu_type = "A", .gpus = 1});
+  takes.remove = {0, 1};
+  const auto since = [&] { return seen.status.allocation->running_since; };
+  seen.status.allocation = allocation_after(seen, gives, 1, WallTime{10s});
+  seen.status.allocation = allocation_after(seen, gives, 1, WallTime{20s});
+  EXPECT_EQ(since(), WallTime{10s}) << "it has grown";
+  seen.status.allocation = renewed(seen, 1, WallTime{30s});
+  EXPECT_EQ(since(), WallTime{10s});
+  EXPECT_EQ(released(seen, "", 1, WallTime{30s}).running_since, std::nullopt);
+  seen.status.allocation = allocation_after(seen, takes, 1, WallTime{30s});
+  EXPECT_EQ(since(), std::nullopt);
+  seen.status.allocation = allocation_after(seen, gives, 1, WallTime{40s});
+  EXPECT_EQ(since(), WallTime{40s});
+}
+
 TEST_F(PlanExecutor, ALeaderThatWasReplacedIsShutOut) {
   ASSERT_TRUE(write(read(), 1, "n1").ok());
   take_over(1);
@@ -108,7 +127,7 @@ TEST_F(PlanExecutor, TheSamePodsUnderTheNextEpochShutOutWhatIsUnderWay) {
 TEST_F(PlanExecutor, AnotherJobUnderTheNameIsLeftAlone) {
   ASSERT_TRUE(write(read(), 1, "n1").ok());
   const api::TrainingJob seen = read();
-  ASSERT_TRUE(server_.remove(api::kTrainingJob, kJob).ok());
+  ASSERT_TRUE(server_.remove(api::kTrainingJob, kJobKey).ok());
   make_job();
   ASSERT_TRUE(write(read(), 1, "n3").ok());
   EXPECT_EQ(read().status.allocation->epoch, seen.status.allocation->epoch);

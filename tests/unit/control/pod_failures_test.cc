@@ -26,7 +26,7 @@ TEST(PodFailures, ATableOfReasonsSaysWhoseTheyAre) {
 }
 
 // None of its containers began.
-kube::Pod refused(const std::string& reason) {
+kube::Pod refused_pod(const std::string& reason) {
   kube::Pod pod = ended(reason, 0);
   pod.containers.clear();
   return pod;
@@ -36,10 +36,10 @@ TEST(PodFailures, OfWhatAKubeletRefusesNothingIsCharged) {
   for (const char* reason :
        {"TopologyAffinityError", "SMTAlignmentError", "NodePorts", "SysctlForbidden", "AppArmor",
         "PodOSNotSupported", "UnexpectedAdmissionError", "OutOfcpu", "AWordOfALaterRelease"})
-    EXPECT_TRUE(is_lost_to_infrastructure(refused(reason))) << reason;
+    EXPECT_TRUE(is_lost_to_infrastructure(refused_pod(reason))) << reason;
   // Its template's activeDeadlineSeconds, and an init container that failed, are its own.
-  EXPECT_TRUE(failed_of_itself(refused("DeadlineExceeded")));
-  kube::Pod waiting = refused("");
+  EXPECT_TRUE(failed_of_itself(refused_pod("DeadlineExceeded")));
+  kube::Pod waiting = refused_pod("");
   waiting.containers.push_back({.name = "worker", .reason = "PodInitializing"});
   EXPECT_TRUE(failed_of_itself(waiting));
   waiting.reason = "NodePorts";

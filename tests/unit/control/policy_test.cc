@@ -8,7 +8,7 @@
 namespace rubato::control {
 namespace {
 
-const WallTime kNow = *parse_rfc3339("2026-11-21T08:00:00Z");
+const WallTime kLoadedAt = *parse_rfc3339("2026-11-21T08:00:00Z");
 
 TEST(Policy, WithoutAnObjectTheFlagsHold) {
   Config flags;
@@ -121,12 +121,12 @@ TEST(Policy, StatusSaysWhatIsInForceOrWhyNot) {
   api::SchedulingPolicy object;
   object.meta.name = "default";
   object.meta.generation = 4;
-  const auto loaded = policy_status(object, flags, "", kNow);
+  const auto loaded = policy_status(object, flags, "", kLoadedAt);
   EXPECT_EQ(loaded.active, "rubato");
   EXPECT_EQ(loaded.observed_generation, 4);
   EXPECT_TRUE(api::is_true(loaded.conditions, "Active"));
   EXPECT_EQ(api::find_condition(loaded.conditions, "Active")->reason, "Loaded");
-  const auto refused = policy_status(object, flags, "spec.parameters.x is not known", kNow);
+  const auto refused = policy_status(object, flags, "spec.parameters.x is not known", kLoadedAt);
   const auto* condition = api::find_condition(refused.conditions, "Active");
   EXPECT_EQ(condition->status, api::ConditionStatus::kFalse);
   EXPECT_EQ(condition->reason, "Refused");
@@ -134,7 +134,7 @@ TEST(Policy, StatusSaysWhatIsInForceOrWhyNot) {
   EXPECT_EQ(refused.in_force, std::nullopt) << "the flags are";
   object.meta.name = "other";
   EXPECT_EQ(
-      api::find_condition(policy_status(object, flags, "", kNow).conditions, "Active")->reason,
+      api::find_condition(policy_status(object, flags, "", kLoadedAt).conditions, "Active")->reason,
       "NotDefault");
 }
 
@@ -147,10 +147,11 @@ TEST(Policy, WhatIsInForceOutlivesItsLeader) {
   api::SchedulingPolicy object;
   object.meta.name = "default";
   object.spec = fifo;
-  object.status = policy_status(object, loaded, "", kNow);
+  object.status = policy_status(object, loaded, "", kLoadedAt);
   EXPECT_EQ(object.status.in_force, fifo);
   object.spec.policy = "gandiva";  // needs what workers cannot do
-  object.status = policy_status(object, loaded, policy_of(flags, object.spec).error().what(), kNow);
+  object.status =
+      policy_status(object, loaded, policy_of(flags, object.spec).error().what(), kLoadedAt);
   EXPECT_EQ(object.status.active, "fifo");
   const auto stored = api::decode<api::SchedulingPolicyStatus>(api::encode(object.status));
   EXPECT_EQ(policy_left(flags, stored.value()).value(), loaded);
@@ -179,7 +180,7 @@ TEST(Policy, WhatWasInForceStaysButForWhatThisReleaseRefuses) {
   object.meta.name = "default";
   object.spec = spec;
   const std::string why = policy_of(Config{}, spec).error().what();
-  const auto status = policy_status(object, left, why, kNow);
+  const auto status = policy_status(object, left, why, kLoadedAt);
   EXPECT_EQ(status.active, "pollux");
   EXPECT_EQ(status.in_force, spec);
   const std::string& message = api::find_condition(status.conditions, "Active")->message;

@@ -78,7 +78,7 @@ TEST(QueueStatus, SaysWhichGuaranteesTheNodesCannotKeep) {
       << enforced->message;
 }
 
-std::shared_ptr<const QueueObject> queue(const std::string& name, const std::string& parent) {
+std::shared_ptr<const QueueObject> with_spec(const std::string& name, const std::string& parent) {
   auto object = std::make_shared<QueueObject>();
   object->meta.name = object->queue.meta.name = name;
   object->queue.spec.parent = parent;
@@ -87,8 +87,9 @@ std::shared_ptr<const QueueObject> queue(const std::string& name, const std::str
 
 TEST(QueueStatus, AParentCountsWhatItsPartsHold) {
   World w;
-  w.queues = {queue("company", ""),     queue("team", "company"), queue("project", "team"),
-              queue("lost", "nowhere"), queue("a", "b"),          queue("b", "a")};
+  w.queues = {with_spec("company", ""),     with_spec("team", "company"),
+              with_spec("project", "team"), with_spec("lost", "nowhere"),
+              with_spec("a", "b"),          with_spec("b", "a")};
   w.jobs = {job(1, 1,
                 R"("allocation":{"epoch":1,"nextOrdinal":1,"gpus":2,"pods":[
        {"name":"job-w0","ordinal":0,"node":"n1","gpuType":"A","gpus":2}]})",

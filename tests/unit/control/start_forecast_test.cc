@@ -7,7 +7,7 @@
 namespace rubato::control {
 namespace {
 
-class StartForecastTest : public testing::Test {
+class StartForecastTest : public ::testing::Test {
  protected:
   // One node that a fills for so long, and jobs that want it.
   void lasts(Duration a, int waiting) {

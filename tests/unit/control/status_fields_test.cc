@@ -187,6 +187,30 @@ TEST_F(RoundStatus, EachFieldOfAQueueIsWritten) {
   expect_all(api::TrainingQueueStatus::schema(), written(api::kTrainingQueue, "default"));
 }
 
+class RefusedPatches : public kube::FaultHook {
+ public:
+  std::optional<Error> before(const kube::Operation& operation) override {
+    if (operation.verb != kube::Verb::kPatch) return std::nullopt;
+    ++asked;
+    return Error(Code::kDenied, "not allowed");
+  }
+  std::optional<Error> after(const kube::Operation&) override { return std::nullopt; }
+
+  int asked = 0;
+};
+
+TEST_F(RoundStatus, OneThatIsRefusedIsNotWrittenInEachRound) {
+  RefusedPatches refused;
+  kube::MemoryClient client(server_, executor_, &refused);
+  world_.queues = {made<QueueObject>(api::kTrainingQueue, "default", "")};
+  const sched::Snapshot snapshot{capture(world_, config()), {}};
+  for (int second = 0; second <= 20; ++second) {
+    world_.now = MonoTime{std::chrono::seconds(second)};
+    write_queues(client, diff_, world_, snapshot, {}, installation_);
+  }
+  EXPECT_EQ(refused.asked, 3) << "each ten seconds";
+}
+
 TEST_F(RoundStatus, EachFieldOfAPolicyIsWritten) {
   world_.policies = {
       made<PolicyObject>(api::kSchedulingPolicy, "default", R"("parameters":{"maxLoad":1.5})")};

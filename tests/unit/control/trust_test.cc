@@ -14,10 +14,11 @@ namespace rubato::control {
 namespace {
 
 using std::chrono::hours;
-const WallTime kNow = WallTime(std::chrono::seconds(1'800'000'000));
+const WallTime kToday = WallTime(std::chrono::seconds(1'800'000'000));
 const CertificateTiming kTiming{.life = hours(90)};
 
-net::KeyPair authority(const std::string& name, WallTime from = kNow, Duration life = hours(900)) {
+net::KeyPair authority(const std::string& name, WallTime from = kToday,
+                       Duration life = hours(900)) {
   return net::read_authority(net::make_authority(name, from, from + life).value()).value();
 }
 TrustRoot root_of(const net::KeyPair& authority) {
@@ -33,15 +34,15 @@ WallTime end_of(const net::KeyPair& pair) {
 TEST(TrustRoot, AnotherAuthorityIsTrustedFirstAndSignsLater) {
   const net::KeyPair old = authority("old"), fresh = authority("fresh");
   const TrustRoot before = root_of(old);
-  EXPECT_EQ(updated(before, old, kNow).digest(), before.digest()) << "nothing to do";
+  EXPECT_EQ(updated(before, old, kToday).digest(), before.digest()) << "nothing to do";
 
-  const TrustRoot told = updated(before, fresh, kNow);
+  const TrustRoot told = updated(before, fresh, kToday);
   EXPECT_EQ(told.authority.certificate, old.certificate);
   EXPECT_EQ(told.trusted(), old.certificate + fresh.certificate);
   EXPECT_NE(told.digest(), before.digest()) << "all jobs are told";
-  EXPECT_EQ(updated(told, fresh, kNow + kTiming.settle() - 1s).digest(), told.digest());
+  EXPECT_EQ(updated(told, fresh, kToday + kTiming.settle() - 1s).digest(), told.digest());
 
-  const TrustRoot signs = updated(told, fresh, kNow + kTiming.settle());
+  const TrustRoot signs = updated(told, fresh, kToday + kTiming.settle());
   EXPECT_EQ(signs.authority.certificate, fresh.certificate);
   EXPECT_EQ(signs.trusted(), fresh.certificate + old.certificate);
   EXPECT_NE(signs.digest(), told.digest()) << "all jobs get certificates by the new one";
@@ -52,28 +53,28 @@ TEST(TrustRoot, AnotherAuthorityIsTrustedFirstAndSignsLater) {
 
 TEST(TrustRoot, WhoGoesBackBeforeItCountsChangesNothing) {
   const net::KeyPair old = authority("old"), fresh = authority("fresh");
-  const TrustRoot told = updated(root_of(old), fresh, kNow);
-  EXPECT_EQ(updated(told, old, kNow + 1s).digest(), root_of(old).digest());
+  const TrustRoot told = updated(root_of(old), fresh, kToday);
+  EXPECT_EQ(updated(told, old, kToday + 1s).digest(), root_of(old).digest());
 }
 
 TEST(TrustRoot, AnAuthorityThatHasEndedIsReplacedAtOnce) {
-  const net::KeyPair old = authority("old", kNow, 1h), fresh = authority("fresh");
-  const TrustRoot root = updated(root_of(old), fresh, kNow + 2h);
+  const net::KeyPair old = authority("old", kToday, 1h), fresh = authority("fresh");
+  const TrustRoot root = updated(root_of(old), fresh, kToday + 2h);
   EXPECT_EQ(root.trusted(), fresh.certificate);
 }
 
 // The clock was ahead when it was made: until then nobody would take what it signs.
 TEST(TrustRoot, AnAuthorityThatIsNotValidYetIsReplacedAtOnce) {
-  const TrustRoot root = updated(root_of(authority("rubato", kNow + 8h)), std::nullopt, kNow);
-  EXPECT_LE(net::certificate_validity(root.authority.certificate)->not_before, kNow);
+  const TrustRoot root = updated(root_of(authority("rubato", kToday + 8h)), std::nullopt, kToday);
+  EXPECT_LE(net::certificate_validity(root.authority.certificate)->not_before, kToday);
   EXPECT_EQ(root.trusted(), root.authority.certificate);
 }
 
 TEST(TrustRoot, HowManyHaveSignedIsBounded) {
   TrustRoot root = root_of(authority("0"));
-  WallTime now = kNow;
+  WallTime now = kToday;
   for (int i = 1; i < 10; ++i) {
-    const net::KeyPair next = authority(std::to_string(i), kNow, hours(900 + i));
+    const net::KeyPair next = authority(std::to_string(i), kToday, hours(900 + i));
     root = updated(updated(root, next, now), next, now + kTiming.settle());
     now += kTiming.settle();
   }
@@ -83,23 +84,24 @@ TEST(TrustRoot, HowManyHaveSignedIsBounded) {
 TEST(TrustRoot, OursIsRenewedAfterTwoThirdsOfItsLife) {
   const net::KeyPair ours = authority("rubato");
   const TrustRoot root = root_of(ours);
-  EXPECT_EQ(updated(root, {}, kNow + hours(599)).digest(), root.digest());
-  const TrustRoot renewed = updated(root, {}, kNow + hours(601));
+  EXPECT_EQ(updated(root, {}, kToday + hours(599)).digest(), root.digest());
+  const TrustRoot renewed = updated(root, {}, kToday + hours(601));
   ASSERT_TRUE(renewed.next);
-  EXPECT_GE(end_of(*renewed.next), kNow + hours(601) + kTiming.authority_life());
-  EXPECT_EQ(net::certificate_validity(renewed.next->certificate)->not_before, kNow)
+  EXPECT_GE(end_of(*renewed.next), kToday + hours(601) + kTiming.authority_life());
+  EXPECT_EQ(net::certificate_validity(renewed.next->certificate)->not_before, kToday)
       << "a clock that is ahead makes none that is not valid yet";
-  EXPECT_EQ(updated(renewed, {}, kNow + hours(601)).digest(), renewed.digest());
+  EXPECT_EQ(updated(renewed, {}, kToday + hours(601)).digest(), renewed.digest());
 }
 
 TEST(TrustRoot, RenewalIsDueInTheLastThirdAndOnlyWhereItHelps) {
-  const TrustRoot root = root_of(authority("rubato", kNow, hours(100)));
-  EXPECT_FALSE(is_renewal_due(kNow + hours(90), root, kTiming, kNow + hours(59)));
-  EXPECT_TRUE(is_renewal_due(kNow + hours(90), root, kTiming, kNow + hours(61)));
-  EXPECT_FALSE(is_renewal_due(kNow + hours(100), root, kTiming, kNow + hours(99)))
+  const TrustRoot root = root_of(authority("rubato", kToday, hours(100)));
+  EXPECT_FALSE(is_renewal_due(kToday + hours(90), root, kTiming, kToday + hours(59)));
+  EXPECT_TRUE(is_renewal_due(kToday + hours(90), root, kTiming, kToday + hours(61)));
+  EXPECT_FALSE(is_renewal_due(kToday + hours(100), root, kTiming, kToday + hours(99)))
       << "its authority ends then, too";
-  const net::KeyPair issued = issue(root, {.common_name = "a"}, kTiming, kNow + hours(61)).value();
-  EXPECT_EQ(end_of(issued), kNow + hours(100));
+  const net::KeyPair issued =
+      issue(root, {.common_name = "a"}, kTiming, kToday + hours(61)).value();
+  EXPECT_EQ(end_of(issued), kToday + hours(100));
 }
 
 // Replicas and the API server, in virtual time.

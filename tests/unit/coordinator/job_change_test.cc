@@ -461,10 +461,28 @@ TEST(JobMachineChange, ALeaverIsRetiredAfterTheSwitch) {
   EXPECT_EQ(pods.view().failure_count, 0u);
 }
 
-// All members leave at once, and the newcomers still fetch the last round when the stop comes: who
-// left at the switch has not stopped, and has written no checkpoint.
-TEST(JobMachineChange, AStopThatMeetsAMoveOfAllPodsWaitsForItsCheckpoint) {
-  FakePods pods(4, {}, 2);
+// Its pod was not told to end: without it the others would pause.
+TEST(JobMachineChange, WhereOthersAreTooFewALeaverStaysUntilItsReplacementJoins) {
+  FakePods pods(3, {}, 2);
+  pods.start_first(2);
+  pods.commit_all();
+  pods.clear();
+  pods.change_wish([](Wish& wish) { wish.pods[0].leaving = true; });
+  pods.after(2s);
+  EXPECT_FALSE(pods.to_write.has_value());
+  EXPECT_EQ(pods.last(1, kAbort), nullptr);
+  EXPECT_EQ(pods.view().phase, Phase::kTraining);
+  pods.connect(2);
+  join(pods, 2);
+  ASSERT_TRUE(pods.to_write.has_value());
+  EXPECT_EQ(pods.to_write->members.size(), 2u);
+  pods.settle();
+  EXPECT_EQ(pods.view().phase, Phase::kTraining);
+  EXPECT_EQ(pods.count(0, kRetire), 1u);
+}
+
+// All members leave at once, and the newcomers, pods 2 and 3, still fetch the last round.
+void leave_all_at_once(FakePods& pods) {
   pods.start_first(2);
   pods.commit_all();
   pods.change_wish([](Wish& wish) { wish.pods[0].leaving = wish.pods[1].leaving = true; });
@@ -482,6 +500,12 @@ TEST(JobMachineChange, AStopThatMeetsAMoveOfAllPodsWaitsForItsCheckpoint) {
     s.set_phase(wire::WORKER_STOPPED);
     pods.say(pod);
   }
+}
+
+// Who has left at the switch has not stopped, and has written no checkpoint.
+TEST(JobMachineChange, AStopThatMeetsAMoveOfAllPodsWaitsForItsCheckpoint) {
+  FakePods pods(4, {}, 2);
+  leave_all_at_once(pods);
   pods.change_wish([](Wish& wish) {
     wish.stop = true;
     wish.stop_reason = "suspended";
@@ -501,6 +525,41 @@ TEST(JobMachineChange, AStopThatMeetsAMoveOfAllPodsWaitsForItsCheckpoint) {
   pods.obey_requests();
   pods.commit_all();
   pods.settle();
+  EXPECT_EQ(pods.view().end, Phase::kStopped);
+}
+
+// One of the newcomers hangs, and the other cannot stop without it: from half of the grace on it is
+// left out, and what the other holds is written.
+TEST(JobMachineChange, AStopThatMeetsAMoveOfAllPodsGoesOnWithoutWhoHangs) {
+  FakePods pods(4, {}, 2);
+  leave_all_at_once(pods);
+  pods.change_wish([](Wish& wish) { wish.stop = true; });
+  pods.standing(3).set_seq(pods.standing(0).seq());
+  pods.standing(3).set_step(pods.standing(0).step());
+  pods.deaf = 2;
+  pods.obey_forms();
+  pods.clear();
+  const Duration half = pods.wish.grace / 2;
+  pods.after(half - 100ms);
+  EXPECT_EQ(pods.last(3, kAbort), nullptr);
+  pods.after(200ms);
+  ASSERT_NE(pods.last(3, kAbort), nullptr);
+  pods.swap_done();
+  for (const int pod : {0, 1, 3}) pods.answer_abort(pod);
+  pods.after(5s);
+  EXPECT_TRUE(pods.was_restarted(2));
+  pods.swap_done();
+  for (const int pod : {0, 1, 3}) pods.answer_abort(pod);
+  ASSERT_NE(pods.last(3, kForm), nullptr);
+  EXPECT_TRUE(pods.last(3, kForm)->form().parked());
+  EXPECT_EQ(pods.last(3, kForm)->form().members_size(), 1);
+  EXPECT_EQ(pods.last(3, kForm)->form().base_seq(), pods.standing(0).seq()) << "a step is lost";
+  pods.obey_forms();
+  ASSERT_NE(pods.last(3, kRequest), nullptr);
+  EXPECT_TRUE(pods.last(3, kRequest)->request().checkpoint());
+  if (pods.to_write) pods.swap_done();
+  pods.standing(3).set_phase(wire::WORKER_STOPPED);
+  pods.say(3);
   EXPECT_EQ(pods.view().end, Phase::kStopped);
 }
 

@@ -13,7 +13,8 @@ constexpr const char* kDigests = "the state is 0011 at a, but 0022 at b";
 
 // What the worker of `pod` says after a round in which `ranks` held other states than the majority.
 // `drops`: it is one of them.
-void refuse_round(FakePods& pods, int pod, const std::vector<std::uint32_t>& ranks, bool drops) {
+void refuse_round(FakePods& pods, int pod, const std::vector<std::uint32_t>& ranks, bool drops,
+                  bool adds_wrongly = false) {
   const wire::WorkerStanding before = pods.standing(pod);
   if (drops) {
     pods.standing(pod).set_has_state(false);
@@ -27,6 +28,7 @@ void refuse_round(FakePods& pods, int pod, const std::vector<std::uint32_t>& ran
     news.mutable_record()->set_step(before.step());
     news.mutable_record()->set_outcome(wire::OUTCOME_DIVERGED);
     for (const std::uint32_t rank : ranks) news.mutable_record()->add_diverged(rank);
+    news.mutable_record()->set_adds_wrongly(adds_wrongly);
     news.set_difference(kDigests);
   });
   pods.say(pod, [&](wire::WorkerEvent& event) {
@@ -69,6 +71,17 @@ TEST(JobMachineDiverged, TheMinorityBeginsAnewAndTheMajorityGoesOnWithWhatItHas)
   EXPECT_EQ(pods.view().failure_count, 0u);  // no fault of the job's
   pods.commit_all();
   EXPECT_EQ(pods.view().changes.back().salvaged, 6u);
+}
+
+TEST(JobMachineDiverged, WhoAddsWronglyIsLeftOutAlike) {
+  FakePods pods(2);
+  pods.start_training();
+  for (const int pod : {1, 0}) refuse_round(pods, pod, {1}, pod == 1, true);
+  EXPECT_TRUE(pods.was_restarted(1));
+  EXPECT_FALSE(pods.was_restarted(0));
+  EXPECT_NE(pods.view().diverged.find("pods gpt-1 on node n1 added otherwise than pods gpt-0"),
+            std::string::npos)
+      << pods.view().diverged;
 }
 
 TEST(JobMachineDiverged, StatesAreComparedBeforeACheckpointWhereAllBuildsKnowHow) {

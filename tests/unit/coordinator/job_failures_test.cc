@@ -90,6 +90,33 @@ TEST(JobMachineFailures, ACrashBeforeTheFirstGenerationIsOnRecord) {
   EXPECT_FALSE(pods.to_write.has_value());
 }
 
+// A script of runtime pytorch that has made no Job, say: of its process the agent alone speaks.
+TEST(JobMachineFailures, AProcessWithoutASignOfWorkIsToldUntilItShowsOneOrEnds) {
+  FakePods pods(2);
+  pods.connect_all();
+  pods.make_ready(0);
+  pods.after(kIdleLong - 1s);
+  EXPECT_EQ(pods.view().idle_process, "");
+  pods.after(2s);
+  EXPECT_EQ(pods.view().idle_process,
+            "worker 0 of pod gpt-1 on node n1 has run for 60 s without a sign of work; after "
+            "600 s its process is ended and started again");
+  EXPECT_EQ(pods.view().reason, "waiting for 2 ready workers; " + pods.view().idle_process);
+  pods.exit(1, 1, 0);
+  EXPECT_EQ(pods.view().idle_process, "");
+  pods.standing(1).mutable_id()->set_incarnation(2);
+  pods.after(kIdleLong + 1s);
+  EXPECT_NE(pods.view().idle_process, "") << "nor does the next one";
+  pods.standing(1).set_micro_done(1);
+  pods.say(1);
+  EXPECT_EQ(pods.view().idle_process, "");
+  pods.change_wish([](Wish& wish) { wish.is_stateless = true; });
+  pods.standing(1).mutable_id()->set_incarnation(3);
+  pods.standing(1).set_micro_done(0);
+  pods.after(kIdleLong + 1s);
+  EXPECT_EQ(pods.view().idle_process, "") << "a program has nothing to show yet";
+}
+
 // The leader that has it killed counts it; the next one hears of an end, and of no crash.
 TEST(JobMachineFailures, AnOrderedEndIsCountedOnceWhoeverHearsOfIt) {
   FakePods pods(3, {}, 2);

@@ -474,6 +474,39 @@ TEST(JobMachineStuck, LossesThatAreCertainLeaveTheDeadlineAsItIs) {
   EXPECT_TRUE(pods.was_restarted(1));
 }
 
+// A job that has lost its whole state waits until the next processes are ready. Each pass finds it
+// so: that is no alarm of its own, and nothing new.
+TEST(JobMachineStuck, WaitingForTheNextProcessesLeavesTheDeadlineAsItIs) {
+  FakePods pods(2);
+  pods.start_training();
+  for (int i = 0; i < 2; ++i) {
+    pods.exit(i, -1, 11);
+    if (pods.to_write) pods.swap_done();
+  }
+  pods.clear();
+  for (int i = 0; i < 2; ++i) {
+    wire::WorkerStanding& s = pods.standing(i);
+    s.mutable_id()->set_incarnation(2);
+    s.set_phase(wire::WORKER_STARTING);
+    s.set_generation(0);
+    s.set_has_state(false);
+    s.set_step_seconds(0);
+    pods.say(i);
+  }
+  pods.after(30s);  // they read their data
+  pods.now += 50ms;
+  pods.machine.tick(pods.now, pods.now);
+  EXPECT_FALSE(pods.machine.take_outputs().changed);
+  for (int i = 0; i < 2; ++i) pods.make_ready(i);
+  pods.settle();
+  ASSERT_EQ(pods.view().phase, Phase::kTraining);
+  for (int i = 0; i < 2; ++i) pods.standing(i).set_phase_name(i == 1 ? "compute" : "reduce");
+  pods.after(Timing{}.first_step - 1s);
+  EXPECT_FALSE(pods.was_restarted(1));
+  pods.after(2s);
+  EXPECT_TRUE(pods.was_restarted(1));
+}
+
 // A leader before has left it out, and died before its order to restart it was heard.
 TEST(JobMachineStuck, WhoIsNoMemberAndDoesNotStopIsRestarted) {
   FakePods before(3);

@@ -222,6 +222,23 @@ TEST(JobMachineRecovery, WhoDoesNotAnswerAnAbortIsLeftOut) {
   EXPECT_EQ(pods.to_write->members.size(), 2u);
 }
 
+// Its agent hung up a moment ago, and what has arrived since is not taken down yet: nobody would
+// hear the order, and its worker is charged for nothing.
+TEST(JobMachineRecovery, WhoseAgentHasHungUpIsNotRestarted) {
+  FakePods pods(3);
+  pods.start_training();
+  pods.exit(2, -1, 11);
+  pods.swap_done();
+  pods.answer_abort(0);
+  pods.after(1900ms);
+  pods.disconnect(1);
+  pods.now += 400ms;
+  pods.machine.tick(pods.now, pods.now - 300ms);
+  const Outputs out = pods.machine.take_outputs();
+  for (const Send& send : out.sends) EXPECT_FALSE(send.message.has_restart_worker());
+  EXPECT_EQ(pods.view().failure_count, 1u);
+}
+
 // Pods of one node fall silent one after the other. That is one alarm: who hangs meanwhile is found
 // after twice the time, not after that for each of them.
 TEST(JobMachineRecovery, TheSilenceOfSeveralIsOneAlarm) {

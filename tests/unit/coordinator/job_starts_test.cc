@@ -74,7 +74,7 @@ TEST(JobMachineStarts, AttemptsDoNotFailAJobThatIsToStop) {
     const std::uint64_t generation = pods.machine.record().generation;
     if (generation > std::exchange(failed, generation))
       for (int pod = 0; pod < 2; ++pod) say_attempt_failed(pods, pod, "FormFailed");
-    pods.now += 50ms;
+    pods.now += 200ms;
     pods.beat();
     pods.settle();
     pods.clear();

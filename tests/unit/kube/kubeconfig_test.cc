@@ -79,8 +79,12 @@ TEST_F(Kubeconfig, NamedContext) {
 
 TEST_F(Kubeconfig, Faults) {
   const std::string path = file("config", kTwoClusters);
-  EXPECT_EQ(load_kubeconfig(from(path, "broken")).error().code(), Code::kInvalid);
-  EXPECT_EQ(load_kubeconfig(from(path, "missing")).error().code(), Code::kInvalid);
+  EXPECT_EQ(load_kubeconfig(from(path, "broken")).error().what(),
+            "kubeconfig: no cluster \"c9\"; it has c1, c2");
+  EXPECT_EQ(load_kubeconfig(from(path, "missing")).error().what(),
+            "kubeconfig: no context \"missing\"; it has broken, one, two");
+  EXPECT_EQ(load_kubeconfig(from(file("empty", "clusters: []\n"))).error().what(),
+            "kubeconfig: no current-context; of contexts it has none");
   EXPECT_EQ(load_kubeconfig(from((folder / "none").string())).error().code(), Code::kNotFound);
   EXPECT_EQ(load_kubeconfig(from(file("bad", "a: [b"))).error().code(), Code::kInvalid);
   EXPECT_EQ(load_kubeconfig(from(file("list", "- 1\n- 2\n"))).error().code(), Code::kInvalid);

@@ -1,11 +1,16 @@
 // RestClient against a scripted server on loopback: who is trusted over TLS.
+#include "common/free_with.h"
 #include "kube/errors.h"
+#include "kube/tls_client.h"
 #include "rest_fixture.h"
 
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+
+#include <openssl/evp.h>
+#include <openssl/pem.h>
 
 namespace rubato::kube {
 namespace {
@@ -128,6 +133,26 @@ TEST_F(RestTls, ClientCertificates) {
                   config.credentials.private_key.text = by_name.private_key;
                 }),
             kFine);
+}
+
+TEST_F(RestTls, NobodyIsAskedForThePasswordOfAClientsKey) {
+  const std::unique_ptr<EVP_PKEY, FreeWith<EVP_PKEY_free>> key(EVP_EC_gen("P-256"));
+  const std::unique_ptr<BIO, FreeWith<BIO_free_all>> out(BIO_new(BIO_s_mem()));
+  std::string password = "secret";
+  ASSERT_EQ(PEM_write_bio_PKCS8PrivateKey(out.get(), key.get(), EVP_aes_256_cbc(), password.data(),
+                                          static_cast<int>(password.size()), nullptr, nullptr),
+            1);
+  char* bytes = nullptr;
+  const long size = BIO_get_mem_data(out.get(), &bytes);
+  Credential credential;
+  credential.certificate = by_name.certificate;
+  credential.private_key.assign(bytes, static_cast<std::size_t>(size));
+  const std::unique_ptr<SSL_CTX, FreeWith<SSL_CTX_free>> context(SSL_CTX_new(TLS_client_method()));
+  const Status refused = configure_tls(context.get(), credential, true);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_TRUE(
+      refused.error().what().starts_with("client key, which has to be PEM without a password: "))
+      << refused.error().what();
 }
 
 // The connection in the pool was opened with the one of before, and the server goes on refusing it.

@@ -13,6 +13,7 @@ import rubato
 import torch
 from fake_engine import FakeEngine, alone
 from programs import MICRO_BATCHES, OPTIMIZERS, STEPS, TRAINING, Sequences, Tiny, build_with, weighted_loss
+from rubato.errors import failure
 
 
 def job_of(story, loss=weighted_loss, build=None, workers=0, **more):
@@ -162,6 +163,7 @@ def test_errors_are_told_to_the_engine_and_raised():
     with pytest.raises(rubato.Refused):
         next(job)
     assert (engine.replies[0]["reason"], engine.replies[0]["scope"]) == ("NoState", "job")
+    assert failure(SyntaxError("raised nowhere"))["error"] == "SyntaxError: raised nowhere"
 
 
 class Mute(Exception):

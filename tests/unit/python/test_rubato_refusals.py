@@ -394,6 +394,45 @@ def test_complex_buffers_are_refused_and_real_ones_the_way_out():
     train(started(program_of(build, plain_loss), 2), 0, 1)
 
 
+class OfParts(torch.Tensor):
+    """Made of other tensors, as quantized ones are."""
+
+    @staticmethod
+    def __new__(cls, part):
+        return torch.Tensor._make_wrapper_subclass(cls, part.shape, dtype=part.dtype)
+
+    def __init__(self, part):
+        self.part = part
+
+    def __tensor_flatten__(self):
+        return ["part"], None
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        raise NotImplementedError(function)
+
+
+def test_tensors_without_memory_of_their_own_are_refused():
+    def lazy():
+        return nn.LazyLinear(LENGTH)
+
+    def called():
+        module = lazy()
+        module(torch.zeros(1, TOKENS))
+        return module
+
+    def of_parts():
+        module = linear()
+        module.register_buffer("scales", OfParts(torch.ones(2)))
+        return module
+
+    reason, text = refusal(program_of(build_around(lazy), plain_loss))
+    assert reason == "UnsupportedTensor" and "0.weight" in text and "first call" in text
+    train(started(program_of(build_around(called), plain_loss), 2), 0, 1)
+    reason, text = refusal(program_of(build_around(of_parts), plain_loss))
+    assert reason == "UnsupportedTensor" and "0.scales is a OfParts" in text
+
+
 class Keeping(torch.optim.SGD):
     """Its state has more after a step."""
 

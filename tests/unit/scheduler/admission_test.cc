@@ -24,7 +24,7 @@ std::set<JobId> held_back(const ClusterState& state, const PolicyConfig& config)
     if (plan.verdicts[i].reason == Reason::kLoadLimit) ids.insert(state.jobs[i].id);
   return ids;
 }
-using Ids = std::set<JobId>;
+using JobIds = std::set<JobId>;
 
 Job arriving(const std::string& id, double at, Gpus min) {
   Job j = job(id, min, min);
@@ -44,17 +44,17 @@ ClusterState full_node() {
 }
 
 std::set<JobId> stopped(const ClusterState& state, const PolicyConfig& config) {
-  Ids ids;
+  JobIds ids;
   for (const Action& action : make_plan(state, config).actions)
     if (action.kind == ActionKind::kPreempt) ids.insert(action.job);
   return ids;
 }
 
 TEST(Admission, SparesThoseThatRunTheTurnsOfAllThatWait) {
-  EXPECT_EQ(stopped(full_node(), with_load("las", 0)), Ids({"one", "two"}));
+  EXPECT_EQ(stopped(full_node(), with_load("las", 0)), JobIds({"one", "two"}));
   EXPECT_EQ(stopped(full_node(), with_load("las", 1.5)).size(), 1u);
-  EXPECT_EQ(held_back(full_node(), with_load("las", 1.5)), Ids{"four"});
-  EXPECT_EQ(stopped(full_node(), with_load("las", 1)), Ids{});
+  EXPECT_EQ(held_back(full_node(), with_load("las", 1.5)), JobIds{"four"});
+  EXPECT_EQ(stopped(full_node(), with_load("las", 1)), JobIds{});
 }
 
 TEST(Admission, SaysWhatItWaitsFor) {
@@ -73,15 +73,15 @@ TEST(Admission, SaysWhatItWaitsFor) {
 TEST(Admission, LaterOnesDoNotOvertake) {
   ClusterState state =
       cluster({node("n0", 8, 8)}, {arriving("a", 0, 6), arriving("b", 1, 4), arriving("c", 2, 1)});
-  EXPECT_EQ(held_back(state, with_load("fifoBackfill", 1)), Ids({"b", "c"}));
+  EXPECT_EQ(held_back(state, with_load("fifoBackfill", 1)), JobIds({"b", "c"}));
   state.jobs[2].attained_gpu_ms = 1;  // it ran before, and was stopped
-  EXPECT_EQ(held_back(state, with_load("fifoBackfill", 1)), Ids{"b"});
+  EXPECT_EQ(held_back(state, with_load("fifoBackfill", 1)), JobIds{"b"});
 }
 
 TEST(Admission, NobodyBeforeItIsEnough) {
   const ClusterState state =
       cluster({node("n0", 8, 8)}, {arriving("a", 0, 6), arriving("b", 1, 1)});
-  EXPECT_EQ(held_back(state, with_load("fifo", 0.5)), Ids{"b"});
+  EXPECT_EQ(held_back(state, with_load("fifo", 0.5)), JobIds{"b"});
 }
 
 TEST(Admission, CountsEachSetOfTypesAndAllThatAreWider) {
@@ -91,7 +91,7 @@ TEST(Admission, CountsEachSetOfTypesAndAllThatAreWider) {
   state.jobs[0].allow = state.jobs[1].allow = {"A"};
   state.jobs[3].allow = {"B"};
   // a2 waits for A, which no wider set counts; b1 finds 3 + 4 of 8 taken, any2 waits behind it.
-  EXPECT_EQ(held_back(state, with_load("fifoBackfill", 1)), Ids({"a2", "b1", "any2"}));
+  EXPECT_EQ(held_back(state, with_load("fifoBackfill", 1)), JobIds({"a2", "b1", "any2"}));
   state.nodes[1].schedulable = false;
   EXPECT_FALSE(held_back(state, with_load("fifoBackfill", 1)).contains("b1")) << "fits nowhere now";
 }
@@ -102,9 +102,9 @@ TEST(Admission, QueuesKeepTheirGuaranteesAndTheirLimitsDoNotCount) {
   state.queues["owner"] = {.name = "owner"};
   state.queues["owner"].quotas["A"].guaranteed = 2;
   for (const int i : {2, 3}) state.jobs[static_cast<std::size_t>(i)].queue = "owner";
-  EXPECT_EQ(held_back(state, with_load("fifo", 1)), Ids({"b", "d"}));
+  EXPECT_EQ(held_back(state, with_load("fifo", 1)), JobIds({"b", "d"}));
   state.queues["default"].quotas["*"].limit = 1;
-  EXPECT_EQ(held_back(state, with_load("fifo", 2)), Ids{});
+  EXPECT_EQ(held_back(state, with_load("fifo", 2)), JobIds{});
   EXPECT_EQ(told(state, make_plan(state, with_load("fifo", 2)), "a").reason, "QueueLimit");
 }
 
@@ -118,15 +118,15 @@ bool fits_alone(const ClusterState& state, const Job& job, std::optional<Gpus> m
   return std::ranges::any_of(of_type, [&](const auto& one) { return min && one.second >= *min; });
 }
 
-using Types = std::set<std::string>;
-Types types_for(const ClusterState& state, const Job& job) {
-  Types types;
+using TypeNames = std::set<std::string>;
+TypeNames types_for(const ClusterState& state, const Job& job) {
+  TypeNames types;
   for (const Node& node : state.nodes)
     if (may_use(job, node) && node.gpus_total >= job.per_pod.gpus) types.insert(node.gpu_type);
   return types;
 }
 
-double admitted_gpus(const ClusterState& state, const Types& types, double max_load) {
+double admitted_gpus(const ClusterState& state, const TypeNames& types, double max_load) {
   double healthy = 0;
   for (const Node& node : state.nodes)
     if (node.schedulable && types.contains(node.gpu_type))
@@ -137,9 +137,9 @@ double admitted_gpus(const ClusterState& state, const Types& types, double max_l
 bool has_run(const Job& job) { return job.started || job.attained_gpu_ms > 0; }
 
 // The rule again, of states without quotas.
-Ids expected(const ClusterState& state, double max_load) {
-  std::map<Types, Gpus> wanted;
-  Types all;
+JobIds expected(const ClusterState& state, double max_load) {
+  std::map<TypeNames, Gpus> wanted;
+  TypeNames all;
   for (const Node& node : state.nodes) all.insert(node.gpu_type);
   wanted[all];
   std::vector<const Job*> line;
@@ -151,7 +151,7 @@ Ids expected(const ClusterState& state, double max_load) {
   std::ranges::sort(line, {}, [](const Job* job) {
     return std::tuple(!has_run(*job), has_run(*job) ? 0 : job->queued_at, job->id);
   });
-  Ids waiting;
+  JobIds waiting;
   for (const Job* job : line) {
     const auto min = size_at_least(*job, 0);
     if (!has_run(*job) && !fits_alone(state, *job, min)) continue;
@@ -187,7 +187,7 @@ TEST(Admission, IsTheRuleOnDrawnClusters) {
       if (rng.chance(0.1)) job.attained_gpu_ms = 1;
       if (rng.chance(0.1)) job.refused = "suspended";
     }
-    const Ids found = held_back(state, config);
+    const JobIds found = held_back(state, config);
     ASSERT_EQ(found, expected(state, config.max_load)) << to_text(Snapshot{state, config});
     waited += found.size();
   }
@@ -200,7 +200,7 @@ TEST(Admission, HoldsUnderEveryPolicy) {
     for (std::uint64_t seed = 1; seed <= 60; ++seed) {
       const ClusterState state = drawn_cluster(seed, {.policy = policy.name});
       const PolicyConfig config = with_load(policy.name, 0.8);
-      const Ids waiting = held_back(state, config);
+      const JobIds waiting = held_back(state, config);
       const Plan plan = make_plan(state, config);
       for (const Action& action : plan.actions) ASSERT_FALSE(waiting.contains(action.job));
       ClusterState rest = state;

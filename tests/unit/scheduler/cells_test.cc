@@ -422,7 +422,7 @@ TEST(CellsReference, QueuesAreAdmittedWhereTheInvariantCanBeKept) {
 
 // Whether queue "a" may take nodes for so many pods of one GPU, two of which a node has, so that
 // all claims that are left can be had: it takes some racks and some nodes of its own.
-bool can_be_placed(const DrawnForest& drawn, int pods) {
+bool pods_can_be_placed(const DrawnForest& drawn, int pods) {
   const auto [own_racks, own_nodes] = drawn.claims.at("a");
   const auto [racks_b, nodes_b] = drawn.claims.at("b");
   std::function<bool(int, int, int, const Brute&)> go = [&](int racks_left, int nodes_left,
@@ -461,7 +461,7 @@ TEST(CellsReference, APlacementIsFoundWheneverThereIsOne) {
                                      .fits = Table<NodeIndex, std::int64_t>(costs.size(), 2),
                                      .costs = &costs,
                                      .inside = &inside});
-    ASSERT_EQ(places.has_value(), can_be_placed(drawn, pods)) << "seed " << seed;
+    ASSERT_EQ(places.has_value(), pods_can_be_placed(drawn, pods)) << "seed " << seed;
     ++(places ? placed : none);
     if (!places) continue;
     ASSERT_EQ(std::ssize(*places), pods);

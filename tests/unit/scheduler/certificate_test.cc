@@ -202,7 +202,7 @@ class BestOfAll {
   std::map<std::pair<std::string, std::string>, Gpus> held_, used_;
 };
 
-std::int64_t best_of_all(const Problem& problem, const ValueTable& values) {
+std::int64_t best_value_of_all(const Problem& problem, const ValueTable& values) {
   return BestOfAll(problem, values).from(0);
 }
 
@@ -217,7 +217,7 @@ TEST(Certificate, NoPlanIsWorthMoreThanTheBoundAtAnyPrices) {
     const ValueTable values = values_of(problem);
     const Plan plan = make_plan(state, {.policy = "rubato"});
     const Certificate certificate = certify(problem, values, plan);
-    const std::int64_t best = best_of_all(problem, values);
+    const std::int64_t best = best_value_of_all(problem, values);
     EXPECT_LE(certificate.value, best);
     EXPECT_LE(best, certificate.bound);
     EXPECT_EQ(check(problem, values, plan, certificate.prices), certificate);
@@ -272,7 +272,7 @@ TEST(Certificate, AboveTheMinimumsNoPlanIsWorthMoreEither) {
     const Problem problem(state);
     const ValueTable values = values_of(problem);
     const Plan plan = make_plan(state, {.policy = "rubato"});
-    const std::int64_t best = best_of_all(problem, values);
+    const std::int64_t best = best_value_of_all(problem, values);
     const Prices any = {
         .types = {{"A", drawn.number(0, 2 * kValueOne)}, {"B", drawn.number(0, kValueOne)}}};
     for (const Certificate& one :
@@ -423,7 +423,7 @@ TEST(Certificate, StrangePricesProveWhatTheyCan) {
   const Problem problem(state);
   const ValueTable values = values_of(problem);
   const Plan plan = make_plan(state, {.policy = "rubato"});
-  const std::int64_t best = best_of_all(problem, values);
+  const std::int64_t best = best_value_of_all(problem, values);
   for (const std::int64_t price :
        {std::int64_t{-5}, std::int64_t{0}, kValueMost, std::numeric_limits<std::int64_t>::max()})
     EXPECT_GE(

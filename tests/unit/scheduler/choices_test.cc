@@ -43,7 +43,7 @@ TEST(Choices, NothingIsNothing) {
 }
 
 // Amounts that are not whole are no table's.
-constexpr double kWhole = 1, kDivided = 0.4;
+constexpr double kWholeAmount = 1, kDivided = 0.4;
 
 ChoiceProgram drawn_program(std::uint64_t seed, double unit) {
   Rng rng(seed);
@@ -94,7 +94,7 @@ void expect_true(const ChoiceProgram& program, const Chosen& chosen) {
 }
 
 TEST(Choices, NoneCostLess) {
-  for (const double unit : {kWhole, kDivided}) {
+  for (const double unit : {kWholeAmount, kDivided}) {
     for (std::uint64_t seed = 1; seed <= kPrograms; ++seed) {
       SCOPED_TRACE("seed " + std::to_string(seed) + ", unit " + std::to_string(unit));
       const ChoiceProgram program = drawn_program(seed, unit);
@@ -104,7 +104,7 @@ TEST(Choices, NoneCostLess) {
       EXPECT_LE(chosen.cost, least * (1 + kChoiceGap) + 1e-9);
       EXPECT_LE(chosen.bound, least + 1e-6);
       EXPECT_GE(chosen.bound, chosen.cost * (1 - kChoiceGap) - 1e-6);
-      if (unit == kWhole) {
+      if (unit == kWholeAmount) {
         EXPECT_EQ(chosen.programs, 0);
         EXPECT_NEAR(chosen.cost, least, 1e-9);
       }

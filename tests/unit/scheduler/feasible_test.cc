@@ -93,6 +93,25 @@ TEST(Feasible, NobodyIsStartedWhoMayNotBe) {
   EXPECT_EQ(started(), "job \"c\" is started, and is refused");
 }
 
+TEST(Feasible, NobodyIsStoppedWhoIsNotToBe) {
+  ClusterState state = small();
+  Job& a = state.jobs[0];
+  a.preemptible = false;
+  const std::string refused = "job \"a\" is stopped, and is not to be preempted now";
+  EXPECT_EQ(why(state, {taken("a", {0, 1})}), refused);
+  EXPECT_EQ(why(state, {taken("a", {1})}), "") << "it keeps its minimum";
+  for (Held& held : a.held) held.lost = true;
+  EXPECT_EQ(why(state, {taken("a", {0, 1})}), "") << "it has lost all";
+  for (Held& held : a.held) held.lost = false;
+  a.preemptible = true;
+  a.min_run_ms = 10;
+  a.running_since_ms = 0;
+  state.now_ms = 9;
+  EXPECT_EQ(why(state, {taken("a", {0, 1})}), refused);
+  state.now_ms = 10;
+  EXPECT_EQ(why(state, {taken("a", {0, 1})}), "");
+}
+
 TEST(Feasible, SizesAreThoseThatAJobMayHave) {
   ClusterState state = small();
   EXPECT_EQ(why(state, {given("b", {"n2"})}), "job \"b\" is to have 1 GPUs, less than its minimum");

@@ -11,11 +11,6 @@ namespace {
 
 using Starts = std::vector<std::optional<TimeMs>>;
 
-Job lasting(Job job, TimeMs remaining_ms) {
-  job.remaining_ms = remaining_ms;
-  return job;
-}
-
 TEST(Forecast, JobsStartAsOthersEnd) {
   const auto state = cluster({node("n1", 2, 0)}, {lasting(running("a", 1, 1, {"n1"}), 1000),
                                                   lasting(running("b", 1, 1, {"n1"}), 3000),

@@ -1,8 +1,7 @@
 // A queue that has all it may have, on a cluster with room: its jobs give each other GPUs.
 #include "scheduler/plan.h"
+#include "tests/unit/scheduler/drawn_clusters.h"
 #include "tests/unit/scheduler/small_clusters.h"
-
-#include <algorithm>
 
 #include <gtest/gtest.h>
 
@@ -21,11 +20,6 @@ ClusterState full_queue(std::vector<Job> jobs) {
 Job important(Job job) {
   job.priority = 1;
   return job;
-}
-
-const Verdict& verdict_of(const Plan& plan, const ClusterState& state, const JobId& id) {
-  const auto at = std::ranges::find(state.jobs, id, &Job::id) - state.jobs.begin();
-  return plan.verdicts[static_cast<std::size_t>(at)];
 }
 
 TEST(FullQueue, AJobOfHigherPriorityDisplacesOneOfItsQueue) {

@@ -18,7 +18,7 @@ struct Instance {
 };
 
 // Up to three jobs and two types: some thousand vertices.
-Instance drawn(std::uint64_t seed) {
+Instance drawn_shares_instance(std::uint64_t seed) {
   Rng rng(seed);
   const auto whole = [&](std::uint64_t from, std::uint64_t to) {
     return static_cast<double>(from + rng.below(to - from + 1));
@@ -149,7 +149,7 @@ template <class Check>
 void on_drawn_instances(ShareGoal goal, const Check& check) {
   for (std::uint64_t seed = 1; seed <= kDrawnInstances; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    const Instance in = drawn(seed);
+    const Instance in = drawn_shares_instance(seed);
     const Shares shares = shares_of(in.jobs, in.gpus, goal);
     EXPECT_TRUE(shares.is_best);
     expect_feasible(in, shares);

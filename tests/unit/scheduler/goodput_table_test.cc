@@ -6,7 +6,7 @@
 namespace rubato::sched {
 namespace {
 
-Job with(std::vector<GoodputPoint> goodput) {
+Job with_points(std::vector<GoodputPoint> goodput) {
   Job job;
   job.goodput = std::move(goodput);
   return job;
@@ -14,7 +14,7 @@ Job with(std::vector<GoodputPoint> goodput) {
 
 TEST(GoodputTable, ThePointWithMostNodesThatAreNotTooMany) {
   const GoodputTable table(
-      with({{"A", 4, 4, 10}, {"A", 4, 1, 30}, {"A", 4, 2, 20}, {"B", 4, 1, 99}}), "A");
+      with_points({{"A", 4, 4, 10}, {"A", 4, 1, 30}, {"A", 4, 2, 20}, {"B", 4, 1, 99}}), "A");
   EXPECT_EQ(table.at(4, 1), 30);
   EXPECT_EQ(table.at(4, 2), 20);
   EXPECT_EQ(table.at(4, 3), 20);
@@ -23,17 +23,17 @@ TEST(GoodputTable, ThePointWithMostNodesThatAreNotTooMany) {
 }
 
 TEST(GoodputTable, FewerNodesThanAnyPointHas) {
-  EXPECT_EQ(GoodputTable(with({{"A", 4, 3, 10}, {"A", 4, 2, 20}}), "A").at(4, 1), 20);
+  EXPECT_EQ(GoodputTable(with_points({{"A", 4, 3, 10}, {"A", 4, 2, 20}}), "A").at(4, 1), 20);
 }
 
 // A second each on 1 GPU and a half on 4 are c = 2/3, r = 1/3.
 TEST(GoodputTable, BetweenCountsAsThroughputIs) {
-  const GoodputTable table(with({{"A", 1, 0, 1}, {"A", 4, 1, 2}, {"A", 4, 2, 0.5}}), "A");
+  const GoodputTable table(with_points({{"A", 1, 0, 1}, {"A", 4, 1, 2}, {"A", 4, 2, 0.5}}), "A");
   EXPECT_NEAR(table.at(2, 1), 1.5, 1e-12);
 }
 
 TEST(GoodputTable, WithoutATableWhatWasMeasured) {
-  Job job = with({{"B", 64, 1, 1}});
+  Job job = with_points({{"B", 64, 1, 1}});
   job.min = 2;
   job.measured = {{"A", 3, 100}};
   EXPECT_EQ(GoodputTable(job, "A").at(3, 1), 100);

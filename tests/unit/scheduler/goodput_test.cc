@@ -8,7 +8,7 @@
 namespace rubato::sched {
 namespace {
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kNotANumber = std::numeric_limits<double>::quiet_NaN();
 
 StepModel some_model() {
   return {.grad_alpha = 0.1,
@@ -121,16 +121,16 @@ TEST(Goodput, WhatCannotBeHasNoBatch) {
 
 TEST(Goodput, NothingComesOfNumbersThatAreNone) {
   StepModel model = some_model();
-  model.grad_beta = kNan;
+  model.grad_beta = kNotANumber;
   EXPECT_FALSE(best_batch(model, {}, some_limits(), {1, 2}));
-  EXPECT_FALSE(best_batch(some_model(), {kNan, 1}, some_limits(), {1, 2}));
+  EXPECT_FALSE(best_batch(some_model(), {kNotANumber, 1}, some_limits(), {1, 2}));
   BatchLimits limits = some_limits();
   limits.max_batch = std::numeric_limits<double>::infinity();
   EXPECT_FALSE(best_batch(some_model(), {}, limits, {1, 2}));
   limits = some_limits();
-  limits.min_local = kNan;
+  limits.min_local = kNotANumber;
   EXPECT_FALSE(best_batch(some_model(), {}, limits, {1, 2}));
-  EXPECT_FALSE(split_batch(some_model(), {}, some_limits(), {1, 2}, kNan));
+  EXPECT_FALSE(split_batch(some_model(), {}, some_limits(), {1, 2}, kNotANumber));
 }
 
 }  // namespace

@@ -18,11 +18,6 @@ Job of_pods(Gpus per_pod, Job job) {
   return job;
 }
 
-Job in(const std::string& queue, Job job) {
-  job.queue = queue;
-  return job;
-}
-
 Job of_both_types(const std::string& id, Gpus min, Gpus max,
                   const std::vector<std::pair<NodeId, std::string>>& pods) {
   Job j = job(id, min, max);
@@ -120,9 +115,9 @@ TEST(PlanRights, AJobDoesNotMoveToWhereItWouldNotStart) {
 }
 
 TEST(PlanRights, GrowthThatIsBorrowedIsGivenBackUnderEveryPolicy) {
-  ClusterState state =
-      cluster({node("n1", 4, 0)}, {in("other", running("large", 1, 4, {"n1", "n1", "n1", "n1"})),
-                                   in("own", job("waits", 2, 2))});
+  ClusterState state = cluster({node("n1", 4, 0)},
+                               {in_queue("other", running("large", 1, 4, {"n1", "n1", "n1", "n1"})),
+                                in_queue("own", job("waits", 2, 2))});
   state.jobs[0].priority = 5;
   state.queues["other"] = {.name = "other"};
   state.queues["own"] = {.name = "own"};
@@ -152,16 +147,16 @@ TEST(PlanRights, ARequiredDomainHoldsUnderEveryPolicy) {
 
 // It gives its B; that is no room for A in the quota of its queue.
 TEST(PlanRights, AMixedJobGivesBackWhatItGives) {
-  Job wants = in("r", job("wants", 4, 4));
+  Job wants = in_queue("r", job("wants", 4, 4));
   wants.allow = {"B"};
   wants.priority = 1;
-  Job grows = in("q", job("grows", 2, 8));
+  Job grows = in_queue("q", job("grows", 2, 8));
   grows.allow = {"A"};
-  ClusterState state =
-      cluster({node("a", 8, 7), node("b", 4, 0, "B")},
-              {in("q", of_both_types("mixed", 1, 5,
-                                     {{"a", "A"}, {"b", "B"}, {"b", "B"}, {"b", "B"}, {"b", "B"}})),
-               wants, grows});
+  ClusterState state = cluster(
+      {node("a", 8, 7), node("b", 4, 0, "B")},
+      {in_queue("q", of_both_types("mixed", 1, 5,
+                                   {{"a", "A"}, {"b", "B"}, {"b", "B"}, {"b", "B"}, {"b", "B"}})),
+       wants, grows});
   state.queues["q"] = {.name = "q"};
   state.queues["q"].quotas["A"].limit = 4;
   state.queues["r"] = {.name = "r"};
@@ -170,13 +165,13 @@ TEST(PlanRights, AMixedJobGivesBackWhatItGives) {
 }
 
 TEST(PlanRights, OfAMixedJobEachTypeIsGuaranteedForItself) {
-  Job wants = in("r", job("wants", 4, 4));
+  Job wants = in_queue("r", job("wants", 4, 4));
   wants.allow = {"A"};
   for (const bool b_first : {true, false}) {
     std::vector<std::pair<NodeId, std::string>> pods(4, {"a", "A"});
     pods.insert(b_first ? pods.begin() : pods.end(), 2, {"b", "B"});
     ClusterState state = cluster({node("a", 4, 0), node("b", 4, 2, "B")},
-                                 {in("q", of_both_types("mixed", 2, 6, pods)), wants});
+                                 {in_queue("q", of_both_types("mixed", 2, 6, pods)), wants});
     state.queues["q"] = {.name = "q"};
     state.queues["q"].quotas["B"].guaranteed = 4;
     state.queues["r"] = {.name = "r"};
@@ -190,10 +185,10 @@ TEST(PlanRights, OfAMixedJobEachTypeIsGuaranteedForItself) {
 }
 
 TEST(PlanRights, WhoIsStoppedIsToldToWait) {
-  Job high = in("q", of_pods(4, job("high", 4, 4)));
+  Job high = in_queue("q", of_pods(4, job("high", 4, 4)));
   high.priority = 2;
   ClusterState state =
-      cluster({node("n1", 4, 0)}, {in("q", of_pods(4, running("low", 4, 4, {"n1"}))), high});
+      cluster({node("n1", 4, 0)}, {in_queue("q", of_pods(4, running("low", 4, 4, {"n1"}))), high});
   state.queues["q"] = {.name = "q"};
   state.queues["q"].quotas["*"].guaranteed = 4;
   for (const Descriptor& policy : all_policies()) {

@@ -197,11 +197,6 @@ TEST(Plan, WhatLeaversHoldCountsAgainstTheirQueue) {
   EXPECT_EQ(plan.verdicts.at(0).reason, Reason::kQueueLimit);
 }
 
-Job in(const std::string& queue, Job j) {
-  j.queue = queue;
-  return j;
-}
-
 TEST(PlanQuota, LimitsHoldPerTypeAndTogether) {
   auto state = cluster({node("n1", 4, 4, "A"), node("n2", 4, 4, "B")}, {job("a", 2, 8)});
   state.queues["default"].quotas["A"].limit = 1;  // more of A are free, but it may not have them
@@ -226,7 +221,7 @@ TEST(PlanQuota, WithoutBorrowingTheGuaranteeIsTheLimit) {
 TEST(PlanQuota, TheGuaranteedComeFirstWhateverTheirPriority) {
   Job important = job("important", 2, 2);
   important.priority = 100;
-  auto state = cluster({node("n1", 2, 2)}, {important, in("team", job("ours", 2, 2))});
+  auto state = cluster({node("n1", 2, 2)}, {important, in_queue("team", job("ours", 2, 2))});
   state.queues["team"].quotas["A"].guaranteed = 2;
   const Plan plan = make_plan(state, {});
   ASSERT_EQ(plan.actions.size(), 1u);
@@ -235,7 +230,7 @@ TEST(PlanQuota, TheGuaranteedComeFirstWhateverTheirPriority) {
 
 TEST(PlanQuota, WhatIsBorrowedIsTakenBack) {
   auto state = cluster({node("n1", 2, 0)},
-                       {running("guest", 2, 2, {"n1", "n1"}), in("team", job("ours", 2, 2))});
+                       {running("guest", 2, 2, {"n1", "n1"}), in_queue("team", job("ours", 2, 2))});
   EXPECT_TRUE(make_plan(state, {}).actions.empty());  // equal priority
   state.queues["team"].quotas["*"].guaranteed = 2;
   const Plan plan = make_plan(state, {});
@@ -248,8 +243,8 @@ TEST(PlanQuota, WhatIsBorrowedIsTakenBack) {
 TEST(PlanQuota, NobodyTakesWhatIsGuaranteed) {
   Job important = job("important", 2, 2);
   important.priority = 100;
-  auto state =
-      cluster({node("n1", 2, 0)}, {in("team", running("ours", 1, 2, {"n1", "n1"})), important});
+  auto state = cluster({node("n1", 2, 0)},
+                       {in_queue("team", running("ours", 1, 2, {"n1", "n1"})), important});
   EXPECT_EQ(make_plan(state, {}).actions.size(), 1u);
   state.queues["team"].quotas["A"].guaranteed = 2;
   EXPECT_TRUE(make_plan(state, {}).actions.empty());
@@ -257,10 +252,10 @@ TEST(PlanQuota, NobodyTakesWhatIsGuaranteed) {
 
 // What a queue holds beyond its guarantee may be taken, and not a GPU more.
 TEST(PlanQuota, TakingBackEndsAtTheGuaranteeOfTheOther) {
-  auto state = cluster(
-      {node("n1", 4, 0)},
-      {in("guest", running("first", 1, 1, {"n1"})), in("guest", running("second", 1, 1, {"n1"})),
-       in("guest", running("third", 1, 2, {"n1", "n1"})), in("team", job("ours", 3, 3))});
+  auto state = cluster({node("n1", 4, 0)}, {in_queue("guest", running("first", 1, 1, {"n1"})),
+                                            in_queue("guest", running("second", 1, 1, {"n1"})),
+                                            in_queue("guest", running("third", 1, 2, {"n1", "n1"})),
+                                            in_queue("team", job("ours", 3, 3))});
   state.queues["guest"].quotas["A"].guaranteed = 2;
   state.queues["team"].quotas["A"].guaranteed = 3;
   EXPECT_TRUE(make_plan(state, {}).actions.empty());  // two may be taken, three are needed

@@ -32,7 +32,7 @@ TEST(Afs, WhoIsShorterDecides) {
 double speed(Gpus n) { return 1 / ((1 - 0.05) * (1 / static_cast<double>(n)) + 0.05); }
 
 // The rule for one more GPU at a time, where one node has all GPUs and nothing was measured.
-std::vector<Gpus> reference(const ClusterState& state) {
+std::vector<Gpus> afs_reference(const ClusterState& state) {
   Gpus left = gpus_there(state);
   const auto left_of = [&](std::size_t i) {
     const Job& j = state.jobs[i];
@@ -79,7 +79,7 @@ TEST(Afs, GivesOutGpusAsTheRuleSaysOnDrawnStates) {
   for (std::uint64_t seed = 1; seed <= kDrawnStates; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const ClusterState state = drawn(seed);
-    EXPECT_EQ(targets_of(state, "afs").sizes, reference(state));
+    EXPECT_EQ(targets_of(state, "afs").sizes, afs_reference(state));
   }
 }
 

@@ -9,7 +9,7 @@ namespace rubato::sched {
 namespace {
 
 // So long on a GPU of A, and so on one of B.
-Job lasting(const std::string& id, TimeMs on_a_s, TimeMs on_b_s) {
+Job lasting_by_type(const std::string& id, TimeMs on_a_s, TimeMs on_b_s) {
   Job j = job(id, 1, 1);
   j.remaining_ms = j.duration_ms = std::min(on_a_s, on_b_s) * 1000;
   j.measured = {{"A", 1, 1e6 / static_cast<double>(on_a_s)},
@@ -19,9 +19,9 @@ Job lasting(const std::string& id, TimeMs on_a_s, TimeMs on_b_s) {
 
 // One GPU of each type. The two shortest jobs are slow on B.
 ClusterState three_for_two_gpus() {
-  ClusterState state =
-      cluster({node("n1", 1, 1, "A"), node("n2", 1, 1, "B")},
-              {lasting("a", 20, 2000), lasting("b", 30, 3000), lasting("c", 50, 50)});
+  ClusterState state = cluster({node("n1", 1, 1, "A"), node("n2", 1, 1, "B")},
+                               {lasting_by_type("a", 20, 2000), lasting_by_type("b", 30, 3000),
+                                lasting_by_type("c", 50, 50)});
   state.jobs[2].queued_at = 9;
   return state;
 }
@@ -71,14 +71,14 @@ TEST(Allox, WhoRunsIsNotStopped) {
 }
 
 // Jobs that wait, and free GPUs of two types.
-ClusterState waiting(std::uint64_t seed, bool has_equals) {
+ClusterState drawn_waiting(std::uint64_t seed, bool has_equals) {
   Rng rng(seed);
   const auto below = [&](std::uint64_t bound) { return static_cast<Gpus>(rng.below(bound)); };
   const Gpus of_a = 1 + below(4), of_b = below(4);
   ClusterState state = cluster({node("n1", of_a, of_a, "A"), node("n2", of_b, of_b, "B")}, {});
   const Gpus same = 1 + below(2);
   for (std::uint64_t i = 0; i < 1 + rng.below(5); ++i) {
-    Job j = lasting("j" + std::to_string(i), 1 + below(1000), 1 + below(1000));
+    Job j = lasting_by_type("j" + std::to_string(i), 1 + below(1000), 1 + below(1000));
     j.min = j.max = has_equals ? same : 1 + below(4);
     for (ThroughputPoint& point : j.measured) point.gpus = j.min;
     if (rng.chance(0.3)) j.measured.pop_back();
@@ -101,8 +101,8 @@ std::int64_t cost(const ClusterState& state, std::size_t i, std::size_t type, st
 }
 
 // Of all ways to put those from the i-th on before those that are there already.
-std::int64_t least_cost(const ClusterState& state, const std::vector<std::size_t>& jobs,
-                        std::size_t k, std::vector<std::vector<char>>& taken) {
+std::int64_t least_cost_of_waiting(const ClusterState& state, const std::vector<std::size_t>& jobs,
+                                   std::size_t k, std::vector<std::vector<char>>& taken) {
   if (k == jobs.size()) return 0;
   auto least = std::numeric_limits<std::int64_t>::max();
   for (std::size_t type = 0; type < 2; ++type) {
@@ -110,8 +110,8 @@ std::int64_t least_cost(const ClusterState& state, const std::vector<std::size_t
     for (std::size_t behind = 0; behind < jobs.size(); ++behind) {
       if (taken[type][behind] != 0) continue;
       taken[type][behind] = 1;
-      least = std::min(least,
-                       cost(state, jobs[k], type, behind) + least_cost(state, jobs, k + 1, taken));
+      least = std::min(least, cost(state, jobs[k], type, behind) +
+                                  least_cost_of_waiting(state, jobs, k + 1, taken));
       taken[type][behind] = 0;
     }
   }
@@ -123,7 +123,7 @@ std::int64_t least_cost(const ClusterState& state, const std::vector<std::size_t
 TEST(Allox, NoMatchingCostsLess) {
   for (std::uint64_t seed = 1; seed <= kDrawnStates; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    const ClusterState state = waiting(seed, true);
+    const ClusterState state = drawn_waiting(seed, true);
     const Targets targets = targets_of(state, "allox");
     std::vector<std::size_t> jobs;
     std::vector<std::size_t> behind(2, 0);
@@ -139,7 +139,7 @@ TEST(Allox, NoMatchingCostsLess) {
     };
     EXPECT_EQ(std::ssize(jobs), std::ranges::count_if(state.jobs, fits));
     std::vector<std::vector<char>> taken(2, std::vector<char>(jobs.size(), 0));
-    EXPECT_EQ(sum, least_cost(state, jobs, 0, taken));
+    EXPECT_EQ(sum, least_cost_of_waiting(state, jobs, 0, taken));
   }
 }
 
@@ -147,7 +147,7 @@ TEST(Allox, NoMatchingCostsLess) {
 TEST(Allox, NoOtherTypesCostLess) {
   for (std::uint64_t seed = 1; seed <= kDrawnStates; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    const ClusterState state = waiting(seed, false);
+    const ClusterState state = drawn_waiting(seed, false);
     const Targets targets = targets_of(state, "allox");
     std::vector<std::size_t> jobs;
     for (std::size_t i = 0; i < state.jobs.size(); ++i)
@@ -160,11 +160,11 @@ TEST(Allox, NoOtherTypesCostLess) {
                            [&](std::size_t i) { return targets.types[i]->value == type; });
       bound.nodes[1 - type].free.gpus = 0;
       std::vector<std::vector<char>> taken(2, std::vector<char>(here.size(), 0));
-      sum += least_cost(bound, here, 0, taken);
+      sum += least_cost_of_waiting(bound, here, 0, taken);
       bound.nodes[1 - type].free.gpus = state.nodes[1 - type].free.gpus;
     }
     std::vector<std::vector<char>> taken(2, std::vector<char>(jobs.size(), 0));
-    EXPECT_EQ(sum, least_cost(state, jobs, 0, taken));
+    EXPECT_EQ(sum, least_cost_of_waiting(state, jobs, 0, taken));
   }
 }
 

@@ -11,7 +11,8 @@ namespace {
 constexpr TimeMs kLease = 240'000;
 constexpr TimeMs kNow = 100 * kLease;
 
-Job due(const std::string& id, TimeMs left_leases, std::optional<TimeMs> deadline_leases) {
+Job due_in_leases(const std::string& id, TimeMs left_leases,
+                  std::optional<TimeMs> deadline_leases) {
   Job j = job(id, 1, 1);
   j.remaining_ms = j.duration_ms = left_leases * kLease;
   if (deadline_leases) j.deadline_ms = kNow + *deadline_leases * kLease;
@@ -21,8 +22,9 @@ Job due(const std::string& id, TimeMs left_leases, std::optional<TimeMs> deadlin
 // Of three for one GPU: a has the nearest deadline and cannot meet it, b can meet its own, and c is
 // the oldest and the shortest.
 ClusterState one_can_be_met() {
-  ClusterState state =
-      cluster({node("n1", 1, 1)}, {due("a", 4, 3), due("b", 5, 5), due("c", 1, std::nullopt)});
+  ClusterState state = cluster(
+      {node("n1", 1, 1)},
+      {due_in_leases("a", 4, 3), due_in_leases("b", 5, 5), due_in_leases("c", 1, std::nullopt)});
   state.now_ms = kNow;
   state.jobs[0].queued_at = state.jobs[1].queued_at = 9;
   return state;
@@ -43,7 +45,8 @@ TEST(Chronus, WithoutAPromiseTheShortestGoesFirst) {
 
 // a and b could each be met, not both: the one that needs more is dropped, unless it has started.
 TEST(Chronus, WhoHasStartedKeepsItsPromise) {
-  ClusterState state = cluster({node("n1", 1, 1)}, {due("a", 3, 3), due("b", 2, 4)});
+  ClusterState state =
+      cluster({node("n1", 1, 1)}, {due_in_leases("a", 3, 3), due_in_leases("b", 2, 4)});
   state.now_ms = kNow;
   EXPECT_EQ(sizes_after(state, "chronus"), (Sizes{{"b", 1}}));
   state.jobs[0].attained_gpu_ms = 1;
@@ -53,7 +56,8 @@ TEST(Chronus, WhoHasStartedKeepsItsPromise) {
 // Half an hour of work in an hour has the GPU, whatever is due years later; that job has it when
 // nobody else needs it, before best effort, and first once it could not be done in time otherwise.
 TEST(Chronus, AFarDeadlineLeavesNearOnesTheirLeases) {
-  ClusterState state = cluster({node("n1", 1, 1)}, {due("urgent", 8, 15), due("far", 2, 15)});
+  ClusterState state =
+      cluster({node("n1", 1, 1)}, {due_in_leases("urgent", 8, 15), due_in_leases("far", 2, 15)});
   state.now_ms = kNow;
   state.jobs[1].deadline_ms =
       std::chrono::duration_cast<std::chrono::milliseconds>(kLastTime.time_since_epoch()).count();
@@ -61,7 +65,7 @@ TEST(Chronus, AFarDeadlineLeavesNearOnesTheirLeases) {
   state.jobs[0].deadline_ms.reset();
   EXPECT_EQ(sizes_after(state, "chronus"), (Sizes{{"far", 1}}));
   state.jobs[0].deadline_ms = kNow + 15 * kLease;
-  state.jobs[1] = due("far", 1000, 1000);
+  state.jobs[1] = due_in_leases("far", 1000, 1000);
   state.jobs[1].attained_gpu_ms = 1;
   EXPECT_EQ(sizes_after(state, "chronus"), (Sizes{{"far", 1}}));
   state.jobs[1].deadline_ms = kNow + 1008 * kLease;
@@ -110,8 +114,8 @@ TEST(Chronus, MeetsAsManyAsCanBeMetOnOneGpu) {
     Rng rng(seed);
     std::vector<Job> jobs;
     for (std::uint64_t k = 1 + rng.below(6); k > 0; --k)
-      jobs.push_back(due("j" + std::to_string(k), static_cast<TimeMs>(1 + rng.below(6)),
-                         static_cast<TimeMs>(1 + rng.below(15))));
+      jobs.push_back(due_in_leases("j" + std::to_string(k), static_cast<TimeMs>(1 + rng.below(6)),
+                                   static_cast<TimeMs>(1 + rng.below(15))));
     const int most = most_met(jobs);
     dropped += most < std::ssize(jobs) ? 1 : 0;
     EXPECT_EQ(met_by_policy(jobs), most);

@@ -65,7 +65,7 @@ TEST(Drf, AHeavierQueueHasMore) {
 
 // Algorithm 1 written plainly: each step looks at all jobs, and shares are compared as fractions.
 // Weights are 1 or 2.
-std::vector<JobId> reference(const ClusterState& state) {
+std::vector<JobId> drf_reference(const ClusterState& state) {
   std::array<std::int64_t, 3> whole{};
   const auto amounts = [](const Resources& r) {
     return std::array<std::int64_t, 3>{r.gpus, r.cpu, r.memory};
@@ -125,7 +125,7 @@ TEST(Drf, IsAlgorithmOneOnDrawnStates) {
     ClusterState state = drawn(seed);
     for (Node& n : state.nodes) n.free.memory = std::max<Bytes>(n.free.memory, 0);
     std::erase_if(state.queues, [](const auto& queue) { return queue.first == "default"; });
-    EXPECT_EQ(order_of(state, "drf"), reference(state));
+    EXPECT_EQ(order_of(state, "drf"), drf_reference(state));
   }
 }
 

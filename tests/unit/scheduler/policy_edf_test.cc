@@ -7,15 +7,16 @@
 namespace rubato::sched {
 namespace {
 
-Job due(Job j, TimeMs deadline_ms) {
+Job due_at(Job j, TimeMs deadline_ms) {
   j.deadline_ms = deadline_ms;
   return j;
 }
 
 // The youngest and longest of three has the nearest deadline.
-ClusterState three_for_two_gpus() {
-  ClusterState state = cluster({node("n1", 2, 2)}, {job("a", 2, 2), due(job("b", 2, 2), 9'000'000),
-                                                    due(job("c", 2, 2), 5'000'000)});
+ClusterState three_with_deadlines() {
+  ClusterState state = cluster(
+      {node("n1", 2, 2)},
+      {job("a", 2, 2), due_at(job("b", 2, 2), 9'000'000), due_at(job("c", 2, 2), 5'000'000)});
   for (Job& j : state.jobs) j.duration_ms = j.remaining_ms = j.attained_gpu_ms = 1'000'000;
   state.jobs[2].duration_ms = state.jobs[2].remaining_ms = 2'000'000;
   state.jobs[2].attained_gpu_ms = 8'000'000;
@@ -24,20 +25,21 @@ ClusterState three_for_two_gpus() {
 }
 
 TEST(Edf, PlansWhatNoSimplerPolicyDoes) {
-  const ClusterState state = three_for_two_gpus();
+  const ClusterState state = three_with_deadlines();
   EXPECT_EQ(sizes_after(state, "edf"), (Sizes{{"c", 2}}));
   EXPECT_EQ(who_plans_the_same(state, "edf"), Nobody{});
 }
 
 TEST(Edf, WithoutDeadlinesItIsFirstInFirstOut) {
-  ClusterState state = three_for_two_gpus();
+  ClusterState state = three_with_deadlines();
   for (Job& j : state.jobs) j.deadline_ms.reset();
   EXPECT_EQ(sizes_after(state, "edf"), (Sizes{{"a", 2}}));
 }
 
 TEST(Edf, ANearerDeadlinePreemptsAndAHigherPriorityIsSafe) {
-  ClusterState state = cluster({node("n1", 2, 0)}, {due(running("holds", 2, 2, {"n1", "n1"}), 200),
-                                                    due(job("comes", 2, 2), 100)});
+  ClusterState state =
+      cluster({node("n1", 2, 0)},
+              {due_at(running("holds", 2, 2, {"n1", "n1"}), 200), due_at(job("comes", 2, 2), 100)});
   EXPECT_EQ(sizes_after(state, "edf"), Sizes{});
   state.jobs[0].priority = 1;
   EXPECT_EQ(sizes_after(state, "edf"), (Sizes{{"holds", 2}}));
@@ -87,7 +89,7 @@ TEST(Edf, NoOtherOrderHasLessLatenessAtWorst) {
     std::iota(order.begin(), order.end(), 0u);
     for (const std::size_t i : order) {
       state.jobs.push_back(
-          due(job("j" + std::to_string(i), 1, 1), static_cast<TimeMs>(rng.below(40))));
+          due_at(job("j" + std::to_string(i), 1, 1), static_cast<TimeMs>(rng.below(40))));
       state.jobs.back().duration_ms = static_cast<TimeMs>(1 + rng.below(10));
     }
     std::vector<std::size_t> chosen;

@@ -17,7 +17,7 @@ Job due(Job j, TimeMs left_ms, TimeMs deadline_ms) {
 }
 
 // Twice the GPUs, twice the speed.
-Job scaling(Job j) {
+Job scaling_evenly(Job j) {
   for (const Gpus n : {1, 2, 4, 8}) j.measured.push_back({"A", n, static_cast<double>(n)});
   return j;
 }
@@ -48,8 +48,8 @@ TEST(ElasticFlow, WithoutDeadlinesThereIsNoAdmission) {
 // 1000 s of work in 260 s: 2 GPUs are not enough, 4 are. They are taken from a best-effort job.
 TEST(ElasticFlow, ADeadlineHasTheLeastShareThatMeetsIt) {
   ClusterState state =
-      cluster({node("n1", 4, 0)}, {scaling(running("rest", 1, 4, {"n1", "n1", "n1", "n1"})),
-                                   scaling(due(job("due", 1, 8), 1'000'000, 260'000))});
+      cluster({node("n1", 4, 0)}, {scaling_evenly(running("rest", 1, 4, {"n1", "n1", "n1", "n1"})),
+                                   scaling_evenly(due(job("due", 1, 8), 1'000'000, 260'000))});
   state.jobs[0].remaining_ms = 9'000'000;
   EXPECT_EQ(targets_of(state, "elasticFlow").sizes, (std::vector<Gpus>{0, 4}));
   // In 510 s 2 GPUs are enough, and the other two are for the other.
@@ -70,7 +70,7 @@ TEST(ElasticFlow, APromiseIsKept) {
 // Of two best-effort jobs the one that scales takes what is left over.
 TEST(ElasticFlow, SurplusGoesToWhoSavesGpuTime) {
   ClusterState state =
-      cluster({node("n1", 5, 5)}, {job("flat", 1, 4), scaling(job("steep", 1, 4))});
+      cluster({node("n1", 5, 5)}, {job("flat", 1, 4), scaling_evenly(job("steep", 1, 4))});
   for (Job& j : state.jobs) j.remaining_ms = 9'000'000;
   state.jobs[0].measured = {{"A", 1, 1}, {"A", 2, 1.1}, {"A", 4, 1.2}};
   EXPECT_EQ(sizes_after(state, "elasticFlow"), (Sizes{{"flat", 1}, {"steep", 4}}));
@@ -115,9 +115,10 @@ TEST(ElasticFlow, AFarDeadlineLeavesNearOnesTheirSlots) {
 
 // The rule written plainly, for nodes of one type without quotas, and nothing measured. Plans are
 // filled from their deadline backwards.
-class Reference {
+class ElasticFlowReference {
  public:
-  explicit Reference(const ClusterState& state) : state_(state), own_(state.jobs.size()) {
+  explicit ElasticFlowReference(const ClusterState& state)
+      : state_(state), own_(state.jobs.size()) {
     TimeMs horizon = kSlot;
     for (const std::size_t i : asked()) horizon = std::max(horizon, *jobs()[i].deadline_ms - now());
     slots_ = static_cast<std::size_t>((horizon + kSlot - 1) / kSlot);
@@ -324,7 +325,7 @@ TEST(ElasticFlow, AdmitsAndSharesAsTheRuleSaysOnDrawnStates) {
     // So that some deadlines can be met.
     for (Job& j : state.jobs)
       if (j.remaining_ms) *j.remaining_ms /= 3;
-    const Reference reference(state);
+    const ElasticFlowReference reference(state);
     for (std::size_t i = 0; i < state.jobs.size(); ++i) {
       asked += state.jobs[i].deadline_ms.has_value() ? 1 : 0;
       admitted += reference.is_admitted(i) ? 1 : 0;

@@ -33,7 +33,7 @@ Job on(const std::string& id, const NodeId& node, const std::string& type, TimeM
   return job;
 }
 
-void measure(Job& job, double on_fast, double on_slow) {
+void measure_on_types(Job& job, double on_fast, double on_slow) {
   job.measured = {{"fast", 1, on_fast}, {"slow", 1, on_slow}};
 }
 
@@ -45,7 +45,7 @@ ClusterState four_on_two_types() {
   state.now_ms = 100 * kRoundMs;
   for (std::size_t i = 0; i < 4; ++i) {
     state.jobs[i].queued_at = i < 2 ? 35'000 : 30'000;
-    measure(state.jobs[i], i < 2 ? 100 : 11, 10);
+    measure_on_types(state.jobs[i], i < 2 ? 100 : 11, 10);
   }
   return state;
 }
@@ -142,9 +142,9 @@ TEST(Gavel, TurnsChangeAtTheBeginningOfARoundOnly) {
 }
 
 // Decides what it was told.
-class Told : public Policy {
+class ToldPolicy : public Policy {
  public:
-  explicit Told(std::vector<std::string> types) : types_(std::move(types)) {}
+  explicit ToldPolicy(std::vector<std::string> types) : types_(std::move(types)) {}
   Targets decide(const Problem& problem) const override {
     Targets targets{.displaces = Displaces::kLaterInOrder, .types_hold = true};
     for (JobIndex j; j < problem.end_of_jobs(); ++j) {
@@ -161,7 +161,7 @@ class Told : public Policy {
 
 Plan plan_by(const ClusterState& state, const std::vector<std::string>& types,
              bool preempt = true) {
-  return make_plan(state, Told(types), {.policy = "told", .preempt = preempt});
+  return make_plan(state, ToldPolicy(types), {.policy = "told", .preempt = preempt});
 }
 
 ClusterState two_to_exchange() {

@@ -153,6 +153,40 @@ TEST(EveryPolicy, PreemptsNobodyWhereThatIsOff) {
   }
 }
 
+// Who is not preemptible, or has not run for its least time, is not stopped, whatever a policy
+// wants; others are, as ever.
+TEST(EveryPolicy, StopsNobodyWhoIsNotToBeStopped) {
+  std::size_t spared = 0, stopped = 0;
+  for (const Descriptor& policy : all_policies()) {
+    for (std::uint64_t seed = 1; seed <= kDrawn / 5; ++seed) {
+      SCOPED_TRACE(policy.name + ", seed " + std::to_string(seed));
+      Snapshot problem = drawn_problem(seed, policy.name);
+      const Plan before = make_plan(problem.state, problem.policy);
+      Rng rng(seed + 5'000'000);
+      std::set<JobId> run_on;
+      for (Job& job : problem.state.jobs) {
+        job.preemptible = rng.chance(0.6);
+        if (rng.chance(0.5)) job.min_run_ms = static_cast<TimeMs>(rng.below(10'000'000));
+        if (!job.held.empty()) job.running_since_ms = static_cast<TimeMs>(rng.below(10'000'000));
+        if (job.runs_on(problem.state.now_ms)) run_on.insert(job.id);
+      }
+      for (const Action& action : before.actions)
+        spared += action.kind == ActionKind::kPreempt ? run_on.count(action.job) : 0;
+      const Plan plan = make_plan(problem.state, problem.policy);
+      Books(problem.state, plan).expect_sound();
+      for (const Action& action : plan.actions) {
+        if (action.kind != ActionKind::kPreempt) continue;
+        ++stopped;
+        EXPECT_FALSE(run_on.contains(action.job)) << action.job << " " << to_text(action.cause);
+      }
+      EXPECT_EQ(make_plan(problem.state, problem.policy), plan);
+      ASSERT_FALSE(HasFailure()) << to_text(problem);
+    }
+  }
+  EXPECT_GT(spared, 10u);
+  EXPECT_GT(stopped, 5u);
+}
+
 // Where a gain is not asked for, no GPU that a job may have stays free, and nobody gives back what
 // it took; but under policies that choose the nodes, too.
 TEST(EveryPolicy, GivesOutAllGpusBelowZero) {

@@ -4,23 +4,25 @@
 namespace rubato::sched {
 namespace {
 
-Job lasting(Job j, TimeMs remaining_ms) {
+Job lasting_from_start(Job j, TimeMs remaining_ms) {
   j.remaining_ms = j.duration_ms = remaining_ms;
   return j;
 }
 
 // The longer job has most of what is left over.
 TEST(Optimus, PlansWhatNoSimplerPolicyDoes) {
-  const ClusterState state = cluster({node("n1", 8, 8)}, {lasting(job("a", 1, 8), 1'000'000),
-                                                          lasting(job("b", 1, 8), 20'000'000)});
+  const ClusterState state =
+      cluster({node("n1", 8, 8)}, {lasting_from_start(job("a", 1, 8), 1'000'000),
+                                   lasting_from_start(job("b", 1, 8), 20'000'000)});
   EXPECT_EQ(sizes_after(state, "optimus"), (Sizes{{"a", 2}, {"b", 6}}));
   EXPECT_EQ(who_plans_the_same(state, "optimus"), Nobody{});
 }
 
 // Its mechanism is the gain of time left: where both have as much left, they share evenly.
 TEST(Optimus, EqualsShareEvenly) {
-  const ClusterState state = cluster(
-      {node("n1", 8, 8)}, {lasting(job("a", 1, 8), 1'000'000), lasting(job("b", 1, 8), 1'000'000)});
+  const ClusterState state =
+      cluster({node("n1", 8, 8)}, {lasting_from_start(job("a", 1, 8), 1'000'000),
+                                   lasting_from_start(job("b", 1, 8), 1'000'000)});
   EXPECT_EQ(sizes_after(state, "optimus"), (Sizes{{"a", 4}, {"b", 4}}));
 }
 
@@ -46,9 +48,9 @@ TEST(Optimus, NoOtherSharingLeavesLessTimeInSum) {
     Gpus gpus = static_cast<Gpus>(rng.below(8));
     for (std::uint64_t i = 0; i < 1 + rng.below(4); ++i) {
       const Gpus min = 1 + static_cast<Gpus>(rng.below(3));
-      jobs.push_back(
-          lasting(job("j" + std::to_string(i), min, min + static_cast<Gpus>(rng.below(6))),
-                  1'000 * (1 + static_cast<TimeMs>(rng.below(100)))));
+      jobs.push_back(lasting_from_start(
+          job("j" + std::to_string(i), min, min + static_cast<Gpus>(rng.below(6))),
+          1'000 * (1 + static_cast<TimeMs>(rng.below(100)))));
       gpus += min;
     }
     const Targets targets = targets_of(cluster({node("n1", gpus, gpus)}, jobs), "optimus");

@@ -16,7 +16,7 @@ struct OrderCase {
   bool head_blocks = false;
 };
 
-constexpr TimeMs kNow = 10'000'000;
+constexpr TimeMs kTimeOfOrder = 10'000'000;
 
 std::int64_t count_held(const Job& job) { return std::ssize(job.held); }
 
@@ -33,7 +33,7 @@ const std::vector<OrderCase>& order_cases() {
       // Whoever began less than a minute ago, then by GPU time.
       {"las",
        [](const Job& job) {
-         const bool began_now = count_held(job) > 0 && kNow - job.allocated_ms < 60'000;
+         const bool began_now = count_held(job) > 0 && kTimeOfOrder - job.allocated_ms < 60'000;
          return std::vector<std::int64_t>{began_now ? 0 : 1, began_now ? 0 : job.attained_gpu_ms};
        },
        Displaces::kLaterInOrder},
@@ -66,7 +66,7 @@ TEST(Orders, EachPairIsAsTheRuleOfItsPolicySays) {
     for (std::uint64_t seed = 1; seed <= kDrawnStates; ++seed) {
       SCOPED_TRACE("seed " + std::to_string(seed));
       const ClusterState state = drawn_for_orders(seed);
-      ASSERT_EQ(state.now_ms, kNow);
+      ASSERT_EQ(state.now_ms, kTimeOfOrder);
       const Targets targets = targets_of(state, one.policy);
       EXPECT_EQ(targets.displaces, one.displaces);
       EXPECT_EQ(targets.head_blocks, one.head_blocks);
@@ -96,8 +96,8 @@ TEST(Orders, EachPairIsAsTheRuleOfItsPolicySays) {
 TEST(Orders, WhoPassesAndWhoMakesRoom) {
   ClusterState state = cluster(
       {node("n1", 2, 1)}, {running("runs", 1, 1, {"n1"}), job("large", 2, 2), job("small", 1, 1)});
-  state.now_ms = kNow;
-  state.jobs[0].allocated_ms = kNow - 600'000;
+  state.now_ms = kTimeOfOrder;
+  state.jobs[0].allocated_ms = kTimeOfOrder - 600'000;
   state.jobs[0].attained_gpu_ms = 9'000'000;
   state.jobs[0].duration_ms = state.jobs[0].remaining_ms = 9'000'000;
   state.jobs[1].queued_at = 1;

@@ -61,7 +61,7 @@ std::optional<double> predicted(const ClusterState& state, const Job& of, const 
   return static_cast<double>(sum) / static_cast<double>(many) * static_cast<double>(of.min);
 }
 
-double reference(const ClusterState& state, const Job& of) {
+double qssf_reference(const ClusterState& state, const Job& of) {
   if (of.duration_ms) return static_cast<double>(*of.duration_ms * of.min);
   const auto stem = [](const Job& j) { return j.name.substr(0, j.name.find_last_of('-')); };
   std::optional<double> found;
@@ -87,7 +87,7 @@ TEST(Qssf, OrdersEachPairAsTheRuleSays) {
       for (const Job& b : state.jobs) {
         bool first = a.id < b.id;
         if (a.queued_at != b.queued_at) first = a.queued_at < b.queued_at;
-        const double of_a = reference(state, a), of_b = reference(state, b);
+        const double of_a = qssf_reference(state, a), of_b = qssf_reference(state, b);
         if (of_a != of_b) first = of_a < of_b;
         if (a.priority != b.priority) first = a.priority > b.priority;
         EXPECT_EQ(place.at(a.id) < place.at(b.id), first) << a.id << " " << b.id;

@@ -84,9 +84,9 @@ double prior(Gpus n) { return 1 / ((1 - 0.05) / static_cast<double>(n) + 0.05); 
 
 // The rule word by word, where one node type has all GPUs, a pod has one, and nothing was measured
 // but what `speed` says.
-class Reference {
+class RubickReference {
  public:
-  explicit Reference(const ClusterState& state) : state_(state) {}
+  explicit RubickReference(const ClusterState& state) : state_(state) {}
   std::vector<Gpus> sizes() {
     left_ = gpus_there(state_);
     std::vector<Gpus> sizes(state_.jobs.size(), 0);
@@ -177,7 +177,7 @@ TEST(Rubick, SharesOutAsTheRuleSaysOnDrawnStates) {
         j.measured.push_back({"A", n, speed});
       }
     }
-    EXPECT_EQ(targets_of(state, "rubick").sizes, Reference(state).sizes());
+    EXPECT_EQ(targets_of(state, "rubick").sizes, RubickReference(state).sizes());
   }
 }
 

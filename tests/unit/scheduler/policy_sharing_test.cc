@@ -7,8 +7,6 @@
 namespace rubato::sched {
 namespace {
 
-constexpr Bytes kGib = Bytes{1} << 30U;
-
 Job with_use(Job job, double busy, double beside = 0.97, Bytes gib = 1) {
   job.gpu_use = {.busy = busy, .memory = gib * kGib, .beside_another = beside};
   return job;
@@ -24,12 +22,12 @@ ClusterState one_waits() {
   return state;
 }
 
-Plan plan_of(const ClusterState& state, const std::string& policy, bool sharing = true) {
+Plan plan_sharing(const ClusterState& state, const std::string& policy, bool sharing = true) {
   return make_plan(state, {.policy = policy, .sharing = sharing});
 }
 
 JobId host_after(const ClusterState& state, const std::string& policy, bool sharing = true) {
-  const Plan plan = plan_of(state, policy, sharing);
+  const Plan plan = plan_sharing(state, policy, sharing);
   const auto found = std::ranges::find(plan.actions, "waits", &Action::job);
   return found == plan.actions.end() ? "" : found->shares_with;
 }
@@ -39,7 +37,7 @@ TEST(Sharing, WhoFindsNoGpusIsAGuest) {
     SCOPED_TRACE(policy);
     ClusterState state = one_waits();
     if (std::string(policy) == "antMan") state.jobs[1].priority = -1;
-    const Plan plan = plan_of(state, policy);
+    const Plan plan = plan_sharing(state, policy);
     ASSERT_EQ(plan.actions.size(), 1u);
     EXPECT_EQ(plan.actions[0].kind, ActionKind::kStart);
     EXPECT_EQ(plan.actions[0].shares_with, "runs");
@@ -56,7 +54,7 @@ TEST(Sharing, WhoFindsNoGpusIsAGuest) {
 TEST(Sharing, FreeGpusComeFirst) {
   ClusterState state = one_waits();
   state.nodes.push_back(node("n2", 2, 2));
-  EXPECT_EQ(plan_of(state, "lucid").actions[0].shares_with, "");
+  EXPECT_EQ(plan_sharing(state, "lucid").actions[0].shares_with, "");
 }
 
 TEST(Sharing, AGuestStopsWithItsHost) {
@@ -64,21 +62,21 @@ TEST(Sharing, AGuestStopsWithItsHost) {
   state.jobs[1] = with_use(running("waits", 2, 2, {"n1", "n1"}), 0.4);
   state.jobs[1].priority = -1;
   state.jobs[1].guest_of = "runs";
-  EXPECT_TRUE(plan_of(state, "antMan").actions.empty());
+  EXPECT_TRUE(plan_sharing(state, "antMan").actions.empty());
   Job urgent = job("urgent", 2, 2);
   urgent.priority = 9;
   state.jobs.push_back(urgent);
-  Plan plan = plan_of(state, "antMan");
+  Plan plan = plan_sharing(state, "antMan");
   ASSERT_EQ(plan.actions.size(), 2u);
   EXPECT_EQ(plan.actions[0].kind, ActionKind::kPreempt);
   EXPECT_EQ(plan.actions[1].kind, ActionKind::kPreempt);
   EXPECT_EQ(to_text(plan.actions[1].cause), "it shared the GPUs of runs, which leaves them");
   // … when a pod of the host is lost, and under a policy that does not share.
   state.jobs.pop_back();
-  EXPECT_EQ(to_text(plan_of(state, "fifo").actions.at(0).cause),
+  EXPECT_EQ(to_text(plan_sharing(state, "fifo").actions.at(0).cause),
             "sharing the GPUs of runs is not worth it");
   state.jobs[0].held[0].lost = true;
-  plan = plan_of(state, "antMan");
+  plan = plan_sharing(state, "antMan");
   const auto stopped = std::ranges::find(plan.actions, "waits", &Action::job);
   ASSERT_NE(stopped, plan.actions.end());
   EXPECT_EQ(stopped->remove.size(), 2u);
@@ -214,7 +212,7 @@ TEST(Gandiva, SharesBeforeItTakesTurns) {
   EXPECT_EQ(host_after(state, "gandiva"), "runs");
   state.jobs[0].beside = {{"waits", 0.4}};
   state.jobs[1].beside = {{"runs", 0.5}};
-  const Plan plan = plan_of(state, "gandiva");
+  const Plan plan = plan_sharing(state, "gandiva");
   ASSERT_EQ(plan.actions.size(), 1u);
   EXPECT_EQ(plan.actions[0].kind, ActionKind::kPreempt);
   EXPECT_EQ(plan.actions[0].job, "runs");
@@ -228,7 +226,7 @@ TEST(AntMan, GuestsFillAHost) {
     state.jobs.push_back(with_use(job("small" + std::to_string(i), 1, 1), 0.9));
     state.jobs.back().priority = -1;
   }
-  const Plan plan = plan_of(state, "antMan");
+  const Plan plan = plan_sharing(state, "antMan");
   EXPECT_EQ(std::ranges::count(plan.actions, "host", &Action::shares_with), 4);
   EXPECT_EQ(plan.verdicts[5].outcome, Outcome::kNotNow);
 }

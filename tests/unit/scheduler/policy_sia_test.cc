@@ -7,7 +7,7 @@
 namespace rubato::sched {
 namespace {
 
-using Places = std::vector<NodeIndex>;
+using PodNodes = std::vector<NodeIndex>;
 constexpr NodeIndex kFirst{0}, kSecond{1};
 
 // Goodput of so many GPUs of a type, on as few nodes as hold them.
@@ -51,7 +51,7 @@ ClusterState on_wrong_types() {
 TEST(Sia, JobsExchangeTheirTypes) {
   ClusterState state = on_wrong_types();
   EXPECT_EQ(targets_of(state, "sia").places,
-            (std::vector<std::optional<Places>>{Places{kFirst}, Places{kSecond}}));
+            (std::vector<std::optional<PodNodes>>{PodNodes{kFirst}, PodNodes{kSecond}}));
   const Plan plan = make_plan(state, {.policy = "sia"});
   ASSERT_EQ(plan.actions.size(), 2u);
   for (const Action& action : plan.actions) EXPECT_EQ(action.kind, ActionKind::kPreempt);
@@ -108,9 +108,9 @@ TEST(Sia, WhoSpansNodesHasThemWhole) {
       cluster({node("n1", 4, 4), node("n2", 4, 4), node("n3", 4, 3)},
               {running("small", 1, 1, {"n3"}), with(job("wide", 8, 8), "A", {{8, 8}})});
   const Targets targets = targets_of(state, "sia");
-  EXPECT_EQ(targets.places[0], Places{NodeIndex{2}});
+  EXPECT_EQ(targets.places[0], PodNodes{NodeIndex{2}});
   EXPECT_EQ(targets.places[1],
-            (Places{kFirst, kFirst, kFirst, kFirst, kSecond, kSecond, kSecond, kSecond}));
+            (PodNodes{kFirst, kFirst, kFirst, kFirst, kSecond, kSecond, kSecond, kSecond}));
 }
 
 // Six of eight GPUs are wanted, but no node has four free: one of those that run moves.
@@ -119,9 +119,9 @@ TEST(Sia, JobsOfOneNodeMakeRoomForAWholeOne) {
       cluster({node("n1", 4, 3), node("n2", 4, 3)},
               {running("a", 1, 1, {"n1"}), running("b", 1, 1, {"n2"}), job("whole", 4, 4)});
   const Targets targets = targets_of(state, "sia");
-  EXPECT_EQ(targets.places[0], Places{kSecond});
-  EXPECT_EQ(targets.places[1], Places{kSecond});
-  EXPECT_EQ(targets.places[2], Places(4, kFirst));
+  EXPECT_EQ(targets.places[0], PodNodes{kSecond});
+  EXPECT_EQ(targets.places[1], PodNodes{kSecond});
+  EXPECT_EQ(targets.places[2], PodNodes(4, kFirst));
 }
 
 // Two GPUs on two nodes do half of what two on one do.
@@ -130,9 +130,9 @@ TEST(Sia, WhoIsTornApartMovesTogether) {
   torn.goodput = {{"A", 2, 1, 2}, {"A", 2, 2, 1}};
   ClusterState state = cluster({node("n1", 4, 3), node("n2", 4, 3)}, {torn});
   state.now_ms = 1'000'000;
-  EXPECT_EQ(targets_of(state, "sia").places[0], Places(2, kFirst));
+  EXPECT_EQ(targets_of(state, "sia").places[0], PodNodes(2, kFirst));
   state.jobs[0].restarts = 30;
-  EXPECT_EQ(targets_of(state, "sia").places[0], (Places{kFirst, kSecond}));
+  EXPECT_EQ(targets_of(state, "sia").places[0], (PodNodes{kFirst, kSecond}));
 }
 
 TEST(Sia, TriesTwiceWhatWasMeasured) {
@@ -225,7 +225,7 @@ ClusterState drawn_for_sia(std::uint64_t seed) {
   return state;
 }
 
-double cost_of(const ClusterState& state, const Job& job, const std::string& type, Gpus gpus) {
+double cost_on(const ClusterState& state, const Job& job, const std::string& type, Gpus gpus) {
   if (gpus == 0) return 1.1;
   double least = std::numeric_limits<double>::infinity(), there = 0;
   std::map<std::string, Gpus> of_type;
@@ -240,16 +240,18 @@ double cost_of(const ClusterState& state, const Job& job, const std::string& typ
   return std::pow(there / least * static_cast<double>(job.min) * (changes ? factor : 1), -0.5);
 }
 
-double least_cost(const ClusterState& state, std::size_t i, std::map<std::string, Gpus> left) {
+double least_cost_of_sizes(const ClusterState& state, std::size_t i,
+                           std::map<std::string, Gpus> left) {
   if (i == state.jobs.size()) return 0;
   const Job& job = state.jobs[i];
-  double least = 1.1 + least_cost(state, i + 1, left);
+  double least = 1.1 + least_cost_of_sizes(state, i + 1, left);
   for (const char* type : {"A", "B"}) {
     for (const Gpus gpus : {1, 2, 4, 8}) {
       if (gpus < job.min || gpus > std::min(job.max, left[type])) continue;
       auto then = left;
       then[type] -= gpus;
-      least = std::min(least, cost_of(state, job, type, gpus) + least_cost(state, i + 1, then));
+      least = std::min(least,
+                       cost_on(state, job, type, gpus) + least_cost_of_sizes(state, i + 1, then));
     }
   }
   return least;
@@ -266,10 +268,10 @@ TEST(Sia, NoConfigurationsCostLess) {
     for (const Node& each : state.nodes) left[each.gpu_type] += each.gpus_total;
     for (std::size_t i = 0; i < state.jobs.size(); ++i) {
       const auto& type = targets.types[i];
-      cost += cost_of(state, state.jobs[i], type ? problem.name(*type) : "", targets.sizes[i]);
+      cost += cost_on(state, state.jobs[i], type ? problem.name(*type) : "", targets.sizes[i]);
       EXPECT_EQ(targets.places[i].has_value(), targets.sizes[i] > 0);
     }
-    EXPECT_NEAR(cost, least_cost(state, 0, left), 1e-4 * cost + 1e-5);
+    EXPECT_NEAR(cost, least_cost_of_sizes(state, 0, left), 1e-4 * cost + 1e-5);
   }
 }
 

@@ -22,20 +22,20 @@ ClusterState two_read() {
   return state;
 }
 
-Plan plan_of(const ClusterState& state, const std::string& policy, bool storage = true) {
+Plan plan_with_storage(const ClusterState& state, const std::string& policy, bool storage = true) {
   return make_plan(state, {.policy = policy, .storage_shares = storage});
 }
 
 TEST(SiloD, CacheGoesToWhereMostIsReadOfEachByte) {
   const ClusterState state = two_read();
-  const Plan plan = plan_of(state, "silod");
+  const Plan plan = plan_with_storage(state, "silod");
   ASSERT_TRUE(plan.storage.has_value());
   EXPECT_EQ(plan.storage->cache, (std::map<std::string, Bytes>{{"l", 0}, {"s", 1000}}));
   EXPECT_EQ(plan.storage->bandwidth, (std::map<JobId, Bytes>{{"large", 60}, {"small", 0}}));
   // No simpler policy says anything of it, and with its mechanism off it is `srtf`.
   for (const char* simpler : {"fifo", "sjf", "srtf", "srsf", "las", "marginalThroughput"})
-    EXPECT_FALSE(plan_of(state, simpler).storage.has_value()) << simpler;
-  EXPECT_FALSE(plan_of(state, "silod", false).storage.has_value());
+    EXPECT_FALSE(plan_with_storage(state, simpler).storage.has_value()) << simpler;
+  EXPECT_FALSE(plan_with_storage(state, "silod", false).storage.has_value());
   for (std::uint64_t seed = 1; seed <= 50; ++seed) {
     const ClusterState other = drawn(seed);
     EXPECT_EQ(order_of(other, "silod"), order_of(other, "srtf"));
@@ -61,7 +61,7 @@ TEST(SiloD, CountsWhoHoldsGpusOnceThePlanIsDone) {
   state.jobs.push_back(reads(job("starts", 2, 2), "s", 1000, 10));
   state.jobs.push_back(reads(job("waits", 4, 4), "w", 10, 1000));
   state.jobs[3].remaining_ms = 1'000'000'000;
-  const Plan plan = plan_of(state, "silod");
+  const Plan plan = plan_with_storage(state, "silod");
   EXPECT_TRUE(plan.storage->bandwidth.contains("starts"));
   EXPECT_FALSE(plan.storage->bandwidth.contains("waits"));
   EXPECT_FALSE(plan.storage->cache.contains("w"));
@@ -172,7 +172,7 @@ TEST(SiloD, SavesMostAndSharesTheRestByMaxMin) {
   for (std::uint64_t seed = 1; seed <= kDrawnStates; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const ClusterState state = drawn_readers(seed);
-    const StorageShares shares = plan_of(state, "silod").storage.value();
+    const StorageShares shares = plan_with_storage(state, "silod").storage.value();
     const ByHand reference(state);
     EXPECT_NEAR(reference.saved(shares.cache), reference.most_saved(), 1e-6);
     const double level = reference.level(shares.cache);

@@ -5,8 +5,6 @@
 namespace rubato::sched {
 namespace {
 
-constexpr Bytes kGib = Bytes{1} << 30U;
-
 Node with_total(Node node, MilliCpu cpu, Bytes gib) {
   node.total = CpuMemory{cpu, gib * kGib};
   return node;
@@ -18,7 +16,7 @@ Job wants(Job job, MilliCpu cpu, Bytes gib) {
   return job;
 }
 
-Plan plan_of(const ClusterState& state, const std::string& policy, bool shares = true) {
+Plan plan_with_shares(const ClusterState& state, const std::string& policy, bool shares = true) {
   return make_plan(state, {.policy = policy, .cpu_memory_shares = shares});
 }
 
@@ -31,22 +29,22 @@ ClusterState two_run() {
 
 TEST(Synergy, WhatOneDoesNotNeedMakesTheOtherFaster) {
   const ClusterState state = two_run();
-  const Plan plan = plan_of(state, "synergy");
+  const Plan plan = plan_with_shares(state, "synergy");
   EXPECT_EQ(plan.cpu_memory,
             (CpuMemoryShares{{"hungry", {3000, 10 * kGib}}, {"modest", {1000, 5 * kGib}}}));
   for (const char* simpler : {"fifo", "fifoBackfill", "sjf", "srtf", "las", "marginalThroughput"})
-    EXPECT_FALSE(plan_of(state, simpler).cpu_memory.has_value()) << simpler;
-  EXPECT_FALSE(plan_of(state, "synergy", false).cpu_memory.has_value());
+    EXPECT_FALSE(plan_with_shares(state, simpler).cpu_memory.has_value()) << simpler;
+  EXPECT_FALSE(plan_with_shares(state, "synergy", false).cpu_memory.has_value());
 }
 
 // Its neighbour comes to its proportional share, and what was beyond that is taken back.
 TEST(Synergy, NobodyIsBelowItsProportionalShare) {
   ClusterState state = two_run();
   state.jobs[1] = wants(running("second", 2, 2, {"n1", "n1"}), 3000, 10);
-  EXPECT_EQ(plan_of(state, "synergy").cpu_memory,
+  EXPECT_EQ(plan_with_shares(state, "synergy").cpu_memory,
             (CpuMemoryShares{{"hungry", {2000, 10 * kGib}}, {"second", {2000, 10 * kGib}}}));
   state.jobs[1].sensitivity.clear();  // not known: it wants that share
-  EXPECT_EQ(plan_of(state, "synergy").cpu_memory->at("second").cpu, 2000);
+  EXPECT_EQ(plan_with_shares(state, "synergy").cpu_memory->at("second").cpu, 2000);
 }
 
 // The node with fewest free GPUs has a hungry neighbour: who is hungry, too, goes to the other.
@@ -59,7 +57,7 @@ ClusterState one_starts() {
 }
 
 NodeId node_of_start(const ClusterState& state, const std::string& policy) {
-  const Plan plan = plan_of(state, policy);
+  const Plan plan = plan_with_shares(state, policy);
   const auto found = std::ranges::find(plan.actions, "starts", &Action::job);
   return found == plan.actions.end() ? "" : found->add.at(0).node;
 }
@@ -193,7 +191,7 @@ TEST(Synergy, RaisesTheFirstOfAllSetsThatFit) {
   for (std::uint64_t seed = 1; seed <= kDrawnStates; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const ClusterState state = drawn_hungry(seed);
-    const CpuMemoryShares shares = plan_of(state, "synergy").cpu_memory.value();
+    const CpuMemoryShares shares = plan_with_shares(state, "synergy").cpu_memory.value();
     EXPECT_EQ(shares, AllSets(state).best());
     for (const Job& job : state.jobs)
       if (const auto share = shares.find(job.id); share != shares.end() && !job.sensitivity.empty())

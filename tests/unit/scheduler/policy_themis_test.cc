@@ -99,9 +99,9 @@ TEST(Themis, ALeaseIsKeptUntilItEnds) {
 
 // What the rule makes of a state whose nodes are of one type and have no quotas, and where every
 // size is allowed: all splits are looked at.
-class Reference {
+class ThemisReference {
  public:
-  Reference(const ClusterState& state, double fairness, TimeMs lease)
+  ThemisReference(const ClusterState& state, double fairness, TimeMs lease)
       : state_(state), fairness_(fairness), lease_(lease), sizes_(state.jobs.size(), 0) {
     left_ = gpus_there(state);
     const auto many = std::ranges::count_if(state.jobs, [](auto& j) { return j.refused.empty(); });
@@ -217,7 +217,7 @@ TEST(Themis, GivesOutGpusAsTheRuleSaysOnDrawnStates) {
       SCOPED_TRACE("seed " + std::to_string(seed) + ", fairness " + std::to_string(fairness));
       const ClusterState state = drawn(seed);
       EXPECT_EQ(targets_of(state, "themis", {{"fairness", fairness}}).sizes,
-                Reference(state, fairness, 1'200'000).sizes());
+                ThemisReference(state, fairness, 1'200'000).sizes());
     }
   }
 }

@@ -22,7 +22,7 @@ Queues tree(const std::vector<std::pair<std::string, std::string>>& queues) {
   return all;
 }
 
-std::string why(const Queues& queues, const std::string& name) {
+std::string why_parentless(const Queues& queues, const std::string& name) {
   return why_no_parent(queues, queues.at(name));
 }
 
@@ -34,12 +34,12 @@ TEST(QueueTree, AParentThatCannotBeOneDoesNotCount) {
                               {"a", "b"},
                               {"b", "a"},
                               {"under-a", "a"}});
-  EXPECT_EQ(why(queues, "top"), "");
-  EXPECT_EQ(why(queues, "part"), "");
-  EXPECT_EQ(why(queues, "lost"), "there is no queue \"nowhere\"");
-  EXPECT_EQ(why(queues, "self"), "\"self\" is a part of this queue");
-  EXPECT_EQ(why(queues, "a"), "\"b\" is a part of this queue");
-  EXPECT_NE(why(queues, "under-a"), "") << "there is no end above it";
+  EXPECT_EQ(why_parentless(queues, "top"), "");
+  EXPECT_EQ(why_parentless(queues, "part"), "");
+  EXPECT_EQ(why_parentless(queues, "lost"), "there is no queue \"nowhere\"");
+  EXPECT_EQ(why_parentless(queues, "self"), "\"self\" is a part of this queue");
+  EXPECT_EQ(why_parentless(queues, "a"), "\"b\" is a part of this queue");
+  EXPECT_NE(why_parentless(queues, "under-a"), "") << "there is no end above it";
   EXPECT_EQ(with_parents(queues, "part").size(), 2u);
   EXPECT_EQ(with_parents(queues, "a").size(), 1u);
 }
@@ -49,9 +49,9 @@ TEST(QueueTree, HasAsManyLevelsAsAreNamed) {
   for (std::size_t i = 0; i < kQueueLevelsMost + 2; ++i)
     chain.emplace_back(std::to_string(i), i == 0 ? "" : std::to_string(i - 1));
   const Queues queues = tree(chain);
-  EXPECT_EQ(why(queues, std::to_string(kQueueLevelsMost - 1)), "");
+  EXPECT_EQ(why_parentless(queues, std::to_string(kQueueLevelsMost - 1)), "");
   EXPECT_EQ(with_parents(queues, std::to_string(kQueueLevelsMost - 1)).size(), kQueueLevelsMost);
-  EXPECT_EQ(why(queues, std::to_string(kQueueLevelsMost)),
+  EXPECT_EQ(why_parentless(queues, std::to_string(kQueueLevelsMost)),
             "it would be on a level below the 8th, which is the last");
 }
 
@@ -61,8 +61,8 @@ TEST(QueueTree, QueuesOfOneUserHaveALevelBelowTheLast) {
     chain.emplace_back(std::to_string(i), i == 0 ? "" : std::to_string(i - 1));
   Queues queues = tree(chain);
   for (auto& [name, queue] : queues) queue.of_one_user = true;
-  EXPECT_EQ(why(queues, std::to_string(kQueueLevelsMost)), "");
-  EXPECT_NE(why(queues, std::to_string(kQueueLevelsMost + 1)), "");
+  EXPECT_EQ(why_parentless(queues, std::to_string(kQueueLevelsMost)), "");
+  EXPECT_NE(why_parentless(queues, std::to_string(kQueueLevelsMost + 1)), "");
 }
 
 // A company with two teams, on four GPUs of one type, and a queue beside it.

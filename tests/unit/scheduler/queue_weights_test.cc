@@ -15,15 +15,15 @@
 namespace rubato::sched {
 namespace {
 
-using Shares = std::map<std::string, Gpus>;
+using QueueShares = std::map<std::string, Gpus>;
 
-Shares shares_of(const ClusterState& state) {
+QueueShares queue_shares_of(const ClusterState& state) {
   const Problem problem(state);
   return shares_by_weight(problem);
 }
 
-void add_queue(ClusterState& state, const std::string& name, double weight,
-               const std::string& parent = "", Gpus guaranteed = 0) {
+void add_weighted_queue(ClusterState& state, const std::string& name, double weight,
+                        const std::string& parent = "", Gpus guaranteed = 0) {
   state.queues[name] = {.name = name, .weight = weight, .parent = parent};
   if (guaranteed > 0) state.queues[name].quotas["*"].guaranteed = guaranteed;
 }
@@ -46,53 +46,55 @@ ClusterState sixteen() {
 
 TEST(QueueWeights, MinimumsAreSharedByWeight) {
   ClusterState state = sixteen();
-  add_queue(state, "small", 1);
-  add_queue(state, "large", 3);
+  add_weighted_queue(state, "small", 1);
+  add_weighted_queue(state, "large", 3);
   add_jobs(state, "small", 16, 1);
   add_jobs(state, "large", 16, 1);
-  EXPECT_EQ(shares_of(state), (Shares{{"large", 12}, {"small", 4}}));
+  EXPECT_EQ(queue_shares_of(state), (QueueShares{{"large", 12}, {"small", 4}}));
   state.jobs.resize(16 + 6);  // what one does not want the other gets
-  EXPECT_EQ(shares_of(state), (Shares{{"large", 6}, {"small", 10}}));
+  EXPECT_EQ(queue_shares_of(state), (QueueShares{{"large", 6}, {"small", 10}}));
 }
 
 TEST(QueueWeights, WhatIsGuaranteedComesFirst) {
   ClusterState state = sixteen();
-  add_queue(state, "light", 1, "", 8);
-  add_queue(state, "heavy", 100);
+  add_weighted_queue(state, "light", 1, "", 8);
+  add_weighted_queue(state, "heavy", 100);
   add_jobs(state, "light", 16, 1);
   add_jobs(state, "heavy", 16, 1);
-  EXPECT_EQ(shares_of(state), (Shares{{"heavy", 8}, {"light", 8}}));
+  EXPECT_EQ(queue_shares_of(state), (QueueShares{{"heavy", 8}, {"light", 8}}));
 }
 
 TEST(QueueWeights, PartsShareWhatTheirParentGets) {
   ClusterState state = sixteen();
-  add_queue(state, "a", 1);
-  add_queue(state, "b", 1);
-  add_queue(state, "a-left", 1, "a");
-  add_queue(state, "a-right", 2, "a");
+  add_weighted_queue(state, "a", 1);
+  add_weighted_queue(state, "b", 1);
+  add_weighted_queue(state, "a-left", 1, "a");
+  add_weighted_queue(state, "a-right", 2, "a");
   for (const char* queue : {"a", "b", "a-left", "a-right"}) add_jobs(state, queue, 16, 1);
-  EXPECT_EQ(shares_of(state), (Shares{{"a", 8}, {"a-left", 2}, {"a-right", 4}, {"b", 8}}));
+  EXPECT_EQ(queue_shares_of(state),
+            (QueueShares{{"a", 8}, {"a-left", 2}, {"a-right", 4}, {"b", 8}}));
 }
 
 TEST(QueueWeights, LimitsAndSizesLeaveRoomToOthers) {
   ClusterState state = sixteen();
-  add_queue(state, "limited", 10);
+  add_weighted_queue(state, "limited", 10);
   state.queues["limited"].quotas["*"].limit = 3;
-  add_queue(state, "large", 1);
+  add_weighted_queue(state, "large", 1);
   add_jobs(state, "limited", 8, 1);
   add_jobs(state, "large", 3, 6);
-  EXPECT_EQ(shares_of(state), (Shares{{"large", 12}, {"limited", 3}}));
+  EXPECT_EQ(queue_shares_of(state), (QueueShares{{"large", 12}, {"limited", 3}}));
 }
 
 // By names and lists, each time from the beginning.
-class Reference {
+class WeightReference {
  public:
-  explicit Reference(const ClusterState& state) : state_(state), problem_(state), quota_(problem_) {
+  explicit WeightReference(const ClusterState& state)
+      : state_(state), problem_(state), quota_(problem_) {
     for (JobIndex j; j < problem_.end_of_jobs(); ++j)
       if (problem_.takes_part(j) && size_at_least(problem_.job(j), 0)) waiting_.push_back(j);
   }
-  Shares run() {
-    Shares all;
+  QueueShares run() {
+    QueueShares all;
     for (const auto& [name, queue] : state_.queues) all[name] = 0;
     while (!waiting_.empty()) {
       const JobIndex j = next("", all);
@@ -116,7 +118,7 @@ class Reference {
   }
 
   // Of those that wait in the queue or its parts ("": in any).
-  JobIndex next(const std::string& queue, const Shares& all) const {
+  JobIndex next(const std::string& queue, const QueueShares& all) const {
     using Claim = std::tuple<bool, double, int, std::string>;  // with ties: own jobs first
     std::optional<Claim> least;
     std::optional<JobIndex> job;
@@ -197,8 +199,8 @@ TEST(QueueWeights, DrawnSharesAreThoseOfTheRule) {
   std::size_t parents = 0, shares = 0;
   for (std::uint64_t seed = 1; seed <= 400; ++seed) {
     const ClusterState state = drawn_with_weights(seed, {});
-    const Shares found = shares_of(state);
-    ASSERT_EQ(found, Reference(state).run()) << seed << "\n" << to_text(Snapshot{state, {}});
+    const QueueShares found = queue_shares_of(state);
+    ASSERT_EQ(found, WeightReference(state).run()) << seed << "\n" << to_text(Snapshot{state, {}});
     for (const auto& [name, queue] : state.queues) {
       parents += queue.parent.empty() ? 0 : 1;
       shares += found.at(name) > 0 ? 1 : 0;
@@ -213,17 +215,17 @@ TEST(QueueWeights, DrawnSharesAreThoseOfTheRule) {
 TEST(QueueWeights, EachPolicyGivesQueuesTheirShares) {
   for (const Descriptor& policy : all_policies()) {
     ClusterState state = sixteen();
-    add_queue(state, "small", 1);
-    add_queue(state, "large", 3);
+    add_weighted_queue(state, "small", 1);
+    add_weighted_queue(state, "large", 3);
     add_jobs(state, "small", 16, 1);
     const PolicyConfig config{.policy = policy.name, .queue_weights = true};
     obey(make_plan(state, config), state);
     add_jobs(state, "large", 16, 1);
     const ClusterState end = at_rest(state, config, 30, 0);
     EXPECT_TRUE(make_plan(end, config).actions.empty()) << policy.name;
-    Shares held;
+    QueueShares held;
     for (const Job& job : end.jobs) held[job.queue] += std::ssize(job.held);
-    EXPECT_EQ(held, (Shares{{"large", 12}, {"small", 4}})) << policy.name;
+    EXPECT_EQ(held, (QueueShares{{"large", 12}, {"small", 4}})) << policy.name;
     EXPECT_EQ(make_plan(end, config).queue_shares, held) << policy.name;
   }
 }
@@ -231,7 +233,7 @@ TEST(QueueWeights, EachPolicyGivesQueuesTheirShares) {
 TEST(QueueWeights, AQueueThatWasDeletedUnderItsJobsCountsAsOne) {
   for (const Descriptor& policy : all_policies()) {
     ClusterState state = sixteen();
-    add_queue(state, "there", 1);
+    add_weighted_queue(state, "there", 1);
     add_jobs(state, "there", 2, 1);
     add_jobs(state, "gone", 1, 1);
     state.jobs.back().started = true;

@@ -13,11 +13,6 @@ namespace {
 
 Plan plan_of(const ClusterState& state) { return make_plan(state, {.policy = "rubato"}); }
 
-Job lasting(Job j, TimeMs remaining_ms) {
-  j.remaining_ms = remaining_ms;
-  return j;
-}
-
 // Twice the GPUs, twice the speed.
 Job scaling(Job j) {
   for (const Gpus n : {1, 2, 4, 8}) j.measured.push_back({"A", n, 100.0 * static_cast<double>(n)});

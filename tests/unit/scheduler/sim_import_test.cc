@@ -21,7 +21,7 @@ std::string text_of(const std::string& path) {
 }
 std::string sample(const std::string& name) { return text_of("tests/data/traces/" + name); }
 
-std::string error_of(const std::string& text) {
+std::string import_error_of(const std::string& text) {
   const auto read = read_rubato({"t.csv", text});
   return read.ok() ? "" : read.error().what();
 }
@@ -57,9 +57,9 @@ TEST(SimImport, ADeadlineIsSinceTheTracesZero) {
       read_rubato({"t", "submit_s,gpus,duration_s,deadline_s\n5,1,10,20.5\n6,1,10,\n"}).value();
   EXPECT_EQ(jobs[0].deadline_ms, 20'500);
   EXPECT_EQ(jobs[1].deadline_ms, std::nullopt);
-  EXPECT_NE(
-      error_of("submit_s,gpus,duration_s,deadline_s\n5,1,10,soon\n").find("column deadline_s"),
-      std::string::npos);
+  EXPECT_NE(import_error_of("submit_s,gpus,duration_s,deadline_s\n5,1,10,soon\n")
+                .find("column deadline_s"),
+            std::string::npos);
 }
 
 TEST(SimImport, TrafficIsInGib) {
@@ -67,8 +67,9 @@ TEST(SimImport, TrafficIsInGib) {
       read_rubato({"t", "submit_s,gpus,duration_s,traffic_gib_s\n5,1,10,1.5\n6,1,10,\n"}).value();
   EXPECT_EQ(jobs[0].traffic, 1.5 * (1 << 30));
   EXPECT_EQ(jobs[1].traffic, 0);
-  EXPECT_NE(error_of("submit_s,gpus,duration_s,traffic_gib_s\n5,1,10,-1\n").find("traffic_gib_s"),
-            std::string::npos);
+  EXPECT_NE(
+      import_error_of("submit_s,gpus,duration_s,traffic_gib_s\n5,1,10,-1\n").find("traffic_gib_s"),
+      std::string::npos);
 }
 
 TEST(SimImport, ADataSetHasASizeAndARate) {
@@ -78,8 +79,9 @@ TEST(SimImport, ADataSetHasASizeAndARate) {
                         .value();
   EXPECT_EQ(jobs[0].dataset, (Dataset{"images", Bytes{2} << 30U, Bytes{1} << 29U}));
   EXPECT_FALSE(jobs[1].dataset.has_value());
-  EXPECT_NE(error_of("submit_s,gpus,duration_s,dataset_gib\n5,1,10,1\n").find("without dataset"),
-            std::string::npos);
+  EXPECT_NE(
+      import_error_of("submit_s,gpus,duration_s,dataset_gib\n5,1,10,1\n").find("without dataset"),
+      std::string::npos);
 }
 
 TEST(SimImport, SensitivityIsATable) {
@@ -90,32 +92,39 @@ TEST(SimImport, SensitivityIsATable) {
                                                                 {{4000, Bytes{100} << 30U}, 1}}));
   EXPECT_TRUE(jobs[1].sensitivity.empty());
   for (const char* bad : {"2:50", "2=1", "2:50=2", "0:1=1", "2:50=1;"})
-    EXPECT_NE(error_of(std::string("submit_s,gpus,duration_s,sensitivity\n5,1,10,") + bad + "\n")
-                  .find("column sensitivity"),
-              std::string::npos)
+    EXPECT_NE(
+        import_error_of(std::string("submit_s,gpus,duration_s,sensitivity\n5,1,10,") + bad + "\n")
+            .find("column sensitivity"),
+        std::string::npos)
         << bad;
 }
 
 TEST(SimImport, ErrorsNameLineColumnAndWhatWasExpected) {
-  EXPECT_EQ(error_of("id,submit_s,gpus,duration_s\na,0,two,10\n"),
+  EXPECT_EQ(import_error_of("id,submit_s,gpus,duration_s\na,0,two,10\n"),
             "t.csv:2: column gpus: \"two\": expected a whole number from 1 to 1048576");
-  EXPECT_EQ(error_of("submit_s,gpus,duration_s\n\n# a comment\n0,1\n"),
+  EXPECT_EQ(import_error_of("submit_s,gpus,duration_s\n\n# a comment\n0,1\n"),
             "t.csv:4: has 2 cells; expected 3, as in the header");
-  EXPECT_NE(error_of("submit_s,gpu\n0,1\n").find("t.csv:1: column \"gpu\": expected one of id,"),
-            std::string::npos);
-  EXPECT_EQ(error_of("id,gpus\na,1\n"), "t.csv:1: expected a column \"submit_s\" in the header");
-  EXPECT_NE(error_of("submit_s,gpus,work,throughput\n0,1,5,T4=3\n").find("column throughput"),
-            std::string::npos);
-  EXPECT_NE(error_of("submit_s,min_gpus,max_gpus,duration_s\n0,1,4,60\n")
+  EXPECT_NE(
+      import_error_of("submit_s,gpu\n0,1\n").find("t.csv:1: column \"gpu\": expected one of id,"),
+      std::string::npos);
+  EXPECT_EQ(import_error_of("id,gpus\na,1\n"),
+            "t.csv:1: expected a column \"submit_s\" in the header");
+  for (const char* bad : {"T4=3", "T4:1=nan", "T4:1=inf", "T4:1=-1", "T4:1=1e-310;T4:8=10"})
+    EXPECT_NE(import_error_of(std::string("submit_s,gpus,work,throughput\n0,1,5,") + bad + "\n")
+                  .find("column throughput"),
+              std::string::npos)
+        << bad;
+  EXPECT_NE(import_error_of("submit_s,min_gpus,max_gpus,duration_s\n0,1,4,60\n")
                 .find("expected work and throughput, because min_gpus and max_gpus differ"),
             std::string::npos);
-  EXPECT_NE(error_of("submit_s,gpus,duration_s\n-1,1,60\n").find("column submit_s"),
+  EXPECT_NE(import_error_of("submit_s,gpus,duration_s\n-1,1,60\n").find("column submit_s"),
             std::string::npos);
-  EXPECT_NE(error_of("submit_s,gpus,duration_s\n0,1,\"60\n").find("t.csv:2: a quote"),
+  EXPECT_NE(import_error_of("submit_s,gpus,duration_s\n0,1,\"60\n").find("t.csv:2: a quote"),
             std::string::npos);
-  EXPECT_NE(error_of("id,submit_s,gpus,duration_s\na,0,1,1\na,0,1,1\n").find("t.csv:3: column id"),
-            std::string::npos);
-  EXPECT_NE(error_of("").find("t.csv:1: expected a header"), std::string::npos);
+  EXPECT_NE(
+      import_error_of("id,submit_s,gpus,duration_s\na,0,1,1\na,0,1,1\n").find("t.csv:3: column id"),
+      std::string::npos);
+  EXPECT_NE(import_error_of("").find("t.csv:1: expected a header"), std::string::npos);
   EXPECT_EQ(format_of({"x", "a,b\n"}).error().code(), Code::kInvalid);
 }
 
@@ -324,6 +333,9 @@ TEST(SimImport, GavelsTraces) {
             "g:1: has 6 cells; expected 7, with tabs between them");
   EXPECT_EQ(read_gavel({"g", "A\tc\t-n\t1\tten\t0\t1\n"}, speeds).error().what(),
             "g:1: column 5: \"ten\": expected steps, a whole number from 1 to 1000000000000");
+  // As a terminal shows it.
+  EXPECT_EQ(read_gavel({"g", "A\tc\t-n\t1\t\x1b[2J\t0\t1\n"}, speeds).error().what(),
+            "g:1: column 5: \" [2J\": expected steps, a whole number from 1 to 1000000000000");
 }
 
 TEST(SimImport, GavelsTracesMayHaveCommentsAndEndsOfLinesAsOnWindows) {

@@ -111,6 +111,20 @@ TEST(SimReport, DeadlinesThatWereMetAreCounted) {
   EXPECT_NE(page_of({result}).find("<td>1 of 3</tr>"), std::string::npos);
 }
 
+TEST(SimReport, FailuresAndWhatTheyCostAreSaidWhereNodesFail) {
+  SimResult result = play("1x1:A", {rigid("a", 0, 1, 10)}, "fifo");
+  EXPECT_EQ(to_json(result.cluster, {summarise(result)}).find("ailures"), std::string::npos);
+  EXPECT_EQ(page_of({result}).find("failures"), std::string::npos);
+  result.failures = 3;
+  result.jobs[0].lost_gpu_ms = 5'400'000;
+  const std::string text = to_json(result.cluster, {summarise(result)});
+  EXPECT_NE(text.find("\"failures\": 3,"), std::string::npos) << text;
+  EXPECT_NE(text.find("\"lostGpuHours\": 1.5"), std::string::npos) << text;
+  const std::string page = page_of({result});
+  EXPECT_NE(page.find("<th>failures<th>lost GPU hours</tr>"), std::string::npos) << page;
+  EXPECT_NE(page.find("<td>3<td>1.5</tr>"), std::string::npos) << page;
+}
+
 TEST(SimReport, NamesOfAnyKindAreReadBackFromTheCsv) {
   SimResult result;
   for (const char* name : {"plain", "a,b", "c\"d", "\"e\"", " f ", "#g", "h\ti", ",", "\""})

@@ -9,6 +9,8 @@
 
 namespace rubato::sched {
 
+constexpr Bytes kGib = Bytes{1} << 30U;
+
 inline Node node(const std::string& id, Gpus total, Gpus free, const std::string& type = "A") {
   return {.id = id, .gpu_type = type, .gpus_total = total, .free = {free, 64000, 1 << 30}};
 }
@@ -30,6 +32,16 @@ inline Job running(const std::string& id, Gpus min, Gpus max, const std::vector<
     j.held.push_back({static_cast<std::int64_t>(i), nodes[i], "A", 1, false, false});
   }
   return j;
+}
+
+inline Job in_queue(const std::string& queue, Job job) {
+  job.queue = queue;
+  return job;
+}
+
+inline Job lasting(Job job, TimeMs remaining_ms) {
+  job.remaining_ms = remaining_ms;
+  return job;
 }
 
 inline ClusterState cluster(std::vector<Node> nodes, std::vector<Job> jobs) {

@@ -23,7 +23,8 @@ Snapshot full() {
   first.free = {3, -5, 1 << 20, {1, 0, 9}};
   Node second = node("n2", 4, 0, "A\"\\\n\u00e9");
   second.schedulable = false;
-  second.why_not = "cordoned";
+  second.leaving = true;
+  second.why_not = "maintenance";
   snapshot.state.levels = {"zone", "rack"};
   first.domains = {{"zone", "a"}, {"rack", "a \"7\""}};
   snapshot.state.nodes = {second, first};
@@ -38,7 +39,9 @@ Snapshot full() {
   a.per_pod = {2, 500, 1 << 30, {1, 2, 3, 4, 5, 6, 7, std::int64_t{1} << 50}};
   a.allow = {"H100", "A100"};
   a.mix = a.one_node = a.started = a.cooling = true;
-  a.settled = a.may_preempt = false;
+  a.settled = a.may_preempt = a.preemptible = false;
+  a.min_run_ms = 60'000;
+  a.running_since_ms = 7;
   a.eligible = std::set<NodeId>{"n1", "n2"};
   a.avoid = {"n2", "gone"};
   a.narrowed = "volume v";
@@ -151,7 +154,7 @@ struct Wrong {
 // NOLINTNEXTLINE(readability-identifier-naming): the name that gtest looks for.
 void PrintTo(const Wrong& wrong, std::ostream* out) { *out << wrong.where << ' ' << wrong.value; }
 
-std::string with(const Wrong& wrong) {
+std::string with_wrong(const Wrong& wrong) {
   json::Value document = to_json(full());
   std::string path = wrong.where;
   const auto cut = path.rfind('/');
@@ -178,7 +181,7 @@ std::string with(const Wrong& wrong) {
 class WrongSnapshot : public ::testing::TestWithParam<Wrong> {};
 
 TEST_P(WrongSnapshot, SaysWhichFieldAndWhatIsExpected) {
-  const auto read = read_snapshot(with(GetParam()));
+  const auto read = read_snapshot(with_wrong(GetParam()));
   ASSERT_FALSE(read.ok());
   EXPECT_EQ(read.error().code(), Code::kInvalid);
   EXPECT_EQ(read.error().what(), GetParam().error);
@@ -239,6 +242,8 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"/nodes/1/domains/rack", "\"\"",
               "nodes[1].domains.rack: \"\", expected a text of 1 to 512 bytes"},
         Wrong{"/nodes/1/domains", "[]", "nodes[1].domains: a list, expected an object"},
+        Wrong{"/nodes/0/schedulable", "true",
+              "nodes[0].schedulable: true, expected false, for pods are to leave this node"},
         Wrong{"/nodeSets/0/1", "\"n1\"", "nodeSets[0][1]: \"n1\" again, expected each node once"},
         Wrong{"/nodeSets/0/1", "1", "nodeSets[0][1]: 1, expected a text of 1 to 512 bytes"},
         Wrong{"/queues/1/name", "\"default\"",
@@ -335,6 +340,20 @@ TEST(Snapshot, NoJsonOrTooMuchOfIt) {
   snapshot.state.nodes[0].id = id;
   EXPECT_EQ(read_snapshot(to_text(snapshot)).error().what(),
             "nodes[0].id: a text of 513 bytes, expected a text of 1 to 512 bytes");
+}
+
+// In a time that grows with them, not with their square.
+TEST(Snapshot, VeryManyDomainsOfANodeEndAtTheFirstThatIsUnknown) {
+  std::string domains;
+  for (int i = 0; i < 200'000; ++i)
+    domains += (i == 0 ? "\"l" : ",\"l") + std::to_string(i) + "\":\"d\"";
+  const auto read = read_snapshot(
+      R"({"version":1,"jobs":[],"nodes":[{"id":"n","gpuType":"A","gpus":1,"free":{"gpus":1},)"
+      R"("domains":{)" +
+      domains + "}}]}");
+  ASSERT_FALSE(read.ok());
+  EXPECT_EQ(read.error().what(),
+            "nodes[0].domains.l0: \"l0\", expected the name of one of the topologyLevels");
 }
 
 // As the operator sees them: a node was relabelled, or lost GPUs, under pods that train on; a node

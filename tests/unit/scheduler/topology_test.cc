@@ -20,29 +20,29 @@ Job near(Job job, const std::string& level, bool required) {
   return job;
 }
 
-ClusterState racks(std::vector<Node> nodes, std::vector<Job> jobs) {
+ClusterState zones_and_racks(std::vector<Node> nodes, std::vector<Job> jobs) {
   ClusterState state = cluster(std::move(nodes), std::move(jobs));
   state.levels = {"zone", "rack"};
   return state;
 }
 
 // Where the pods come that a plan gives, and how many.
-std::map<NodeId, int> given(const Plan& plan) {
+std::map<NodeId, int> pods_given(const Plan& plan) {
   std::map<NodeId, int> nodes;
   for (const Action& action : plan.actions)
     for (const Placement& placement : action.add) ++nodes[placement.node];
   return nodes;
 }
 
-std::vector<Node> two_racks(Gpus free_of_second) {
+std::vector<Node> nodes_of_two_racks(Gpus free_of_second) {
   return {in("a", "1", node("n1", 2, 2)), in("a", "2", node("n2", 2, 2)),
           in("a", "2", node("n3", 2, free_of_second))};
 }
 
 TEST(Topology, RequiredIsOneDomainOrNothing) {
-  const auto state = racks(two_racks(2), {near(job("a", 3, 3), "rack", true)});
-  EXPECT_EQ(given(make_plan(state, {})), (std::map<NodeId, int>{{"n2", 2}, {"n3", 1}}));
-  const auto full = racks(two_racks(0), {near(job("a", 3, 3), "rack", true)});
+  const auto state = zones_and_racks(nodes_of_two_racks(2), {near(job("a", 3, 3), "rack", true)});
+  EXPECT_EQ(pods_given(make_plan(state, {})), (std::map<NodeId, int>{{"n2", 2}, {"n3", 1}}));
+  const auto full = zones_and_racks(nodes_of_two_racks(0), {near(job("a", 3, 3), "rack", true)});
   const Plan plan = make_plan(full, {});
   EXPECT_TRUE(plan.actions.empty());
   EXPECT_EQ(told(full, plan, "a").outcome, Outcome::kNotNow);
@@ -51,70 +51,76 @@ TEST(Topology, RequiredIsOneDomainOrNothing) {
 }
 
 TEST(Topology, PreferredIsAsNearAsThereIsRoom) {
-  EXPECT_EQ(given(make_plan(racks(two_racks(2), {near(job("a", 3, 3), "rack", false)}), {})),
+  EXPECT_EQ(pods_given(make_plan(
+                zones_and_racks(nodes_of_two_racks(2), {near(job("a", 3, 3), "rack", false)}), {})),
             (std::map<NodeId, int>{{"n2", 2}, {"n3", 1}}));
   // No rack has three, the zone has.
-  const auto spread =
-      given(make_plan(racks({in("a", "1", node("n1", 2, 2)), in("b", "1", node("n2", 2, 2)),
-                             in("a", "2", node("n3", 1, 1))},
-                            {near(job("a", 3, 3), "rack", false)}),
-                      {}));
+  const auto spread = pods_given(
+      make_plan(zones_and_racks({in("a", "1", node("n1", 2, 2)), in("b", "1", node("n2", 2, 2)),
+                                 in("a", "2", node("n3", 1, 1))},
+                                {near(job("a", 3, 3), "rack", false)}),
+                {}));
   EXPECT_EQ(spread, (std::map<NodeId, int>{{"n1", 2}, {"n3", 1}}));
   // No zone has five; the pods are in as few racks as can be.
-  const auto wide =
-      given(make_plan(racks({in("a", "1", node("n1", 1, 1)), in("a", "2", node("n2", 3, 3)),
-                             in("b", "1", node("n3", 2, 2))},
-                            {near(job("a", 5, 5), "rack", false)}),
-                      {}));
+  const auto wide = pods_given(
+      make_plan(zones_and_racks({in("a", "1", node("n1", 1, 1)), in("a", "2", node("n2", 3, 3)),
+                                 in("b", "1", node("n3", 2, 2))},
+                                {near(job("a", 5, 5), "rack", false)}),
+                {}));
   EXPECT_EQ(wide, (std::map<NodeId, int>{{"n1", 1}, {"n2", 3}, {"n3", 1}}));
 }
 
 TEST(Topology, RacksOfOneNameInTwoZonesAreTwo) {
-  const auto state = racks({in("a", "1", node("n1", 2, 2)), in("b", "1", node("n2", 2, 2))},
-                           {near(job("a", 3, 3), "rack", true)});
+  const auto state =
+      zones_and_racks({in("a", "1", node("n1", 2, 2)), in("b", "1", node("n2", 2, 2))},
+                      {near(job("a", 3, 3), "rack", true)});
   EXPECT_EQ(told(state, "a").outcome, Outcome::kNever);
 }
 
 TEST(Topology, TheFullestDomainThatHoldsItIsTakenAndANodeBeforeSeveral) {
   const Job a = near(job("a", 2, 2), "rack", true);
-  EXPECT_EQ(given(make_plan(racks({in("a", "1", node("n1", 8, 8)), in("a", "2", node("n2", 2, 1)),
-                                   in("a", "2", node("n3", 2, 1)), in("a", "1", node("n4", 8, 1))},
-                                  {a}),
-                            {})),
+  EXPECT_EQ(pods_given(make_plan(
+                zones_and_racks({in("a", "1", node("n1", 8, 8)), in("a", "2", node("n2", 2, 1)),
+                                 in("a", "2", node("n3", 2, 1)), in("a", "1", node("n4", 8, 1))},
+                                {a}),
+                {})),
             (std::map<NodeId, int>{{"n1", 2}}));
-  EXPECT_EQ(given(make_plan(racks({in("a", "1", node("n1", 8, 1)), in("a", "2", node("n2", 2, 1)),
-                                   in("a", "2", node("n3", 2, 1)), in("a", "1", node("n4", 8, 1)),
-                                   in("a", "1", node("n5", 8, 1))},
-                                  {a}),
-                            {})),
+  EXPECT_EQ(pods_given(make_plan(
+                zones_and_racks({in("a", "1", node("n1", 8, 1)), in("a", "2", node("n2", 2, 1)),
+                                 in("a", "2", node("n3", 2, 1)), in("a", "1", node("n4", 8, 1)),
+                                 in("a", "1", node("n5", 8, 1))},
+                                {a}),
+                {})),
             (std::map<NodeId, int>{{"n2", 1}, {"n3", 1}}));
 }
 
 TEST(Topology, ARunningJobGrowsWhereItIs) {
   const std::vector<Node> nodes{in("a", "1", node("n1", 2, 1)), in("a", "1", node("n2", 2, 1)),
                                 in("a", "2", node("n3", 8, 8))};
-  const auto state = racks(nodes, {near(running("a", 1, 8, {"n1"}), "rack", true)});
-  EXPECT_EQ(given(make_plan(state, {})), (std::map<NodeId, int>{{"n1", 1}, {"n2", 1}}));
-  const auto prefers = racks(nodes, {near(running("a", 1, 3, {"n1"}), "rack", false)});
-  EXPECT_EQ(given(make_plan(prefers, {})), (std::map<NodeId, int>{{"n1", 1}, {"n2", 1}}));
+  const auto state = zones_and_racks(nodes, {near(running("a", 1, 8, {"n1"}), "rack", true)});
+  EXPECT_EQ(pods_given(make_plan(state, {})), (std::map<NodeId, int>{{"n1", 1}, {"n2", 1}}));
+  const auto prefers = zones_and_racks(nodes, {near(running("a", 1, 3, {"n1"}), "rack", false)});
+  EXPECT_EQ(pods_given(make_plan(prefers, {})), (std::map<NodeId, int>{{"n1", 1}, {"n2", 1}}));
 }
 
 // In the round of its start it grows there, too.
 TEST(Topology, AStartGrowsInItsDomain) {
-  const auto state = racks({in("a", "1", node("n1", 2, 2)), in("a", "2", node("n2", 3, 3))},
-                           {near(job("a", 1, 8), "rack", true)});
-  EXPECT_EQ(given(make_plan(state, {})).size(), 1u);
+  const auto state =
+      zones_and_racks({in("a", "1", node("n1", 2, 2)), in("a", "2", node("n2", 3, 3))},
+                      {near(job("a", 1, 8), "rack", true)});
+  EXPECT_EQ(pods_given(make_plan(state, {})).size(), 1u);
 }
 
 TEST(Topology, WhatNoDomainHoldsNeverFitsAndSaysWhatHelps) {
-  const auto state = racks(two_racks(2), {near(job("a", 5, 8), "rack", true)});
+  const auto state = zones_and_racks(nodes_of_two_racks(2), {near(job("a", 5, 8), "rack", true)});
   const Told verdict = told(state, "a");
   EXPECT_EQ(verdict.outcome, Outcome::kNever);
   EXPECT_EQ(
       verdict.message,
       "needs 5 GPUs in one rack; the nodes it may use have 4 in one rack: lower spec.gpus.min "
       "to 4, or set spec.topology.mode to preferred");
-  const auto none = racks({in("a", "", node("n1", 4, 4))}, {near(job("a", 1, 1), "rack", true)});
+  const auto none =
+      zones_and_racks({in("a", "", node("n1", 4, 4))}, {near(job("a", 1, 1), "rack", true)});
   EXPECT_EQ(
       told(none, "a").message,
       "needs 1 GPU in one rack; no node that it may use in a rack can hold a pod of it: let it "
@@ -131,9 +137,9 @@ TEST(Topology, RoomIsMadeInOneDomain) {
   const std::vector<Node> nodes{in("a", "1", node("n1", 2, 0)), in("a", "2", node("n2", 2, 0)),
                                 in("a", "1", node("n3", 2, 0)), in("a", "2", node("n4", 2, 1))};
   const auto state =
-      racks(nodes, {running("w", 2, 2, {"n1", "n1"}), running("x", 2, 2, {"n2", "n2"}),
-                    running("y", 2, 2, {"n3", "n3"}), running("z", 1, 1, {"n4"}),
-                    urgent(near(job("a", 3, 3), "rack", true))});
+      zones_and_racks(nodes, {running("w", 2, 2, {"n1", "n1"}), running("x", 2, 2, {"n2", "n2"}),
+                              running("y", 2, 2, {"n3", "n3"}), running("z", 1, 1, {"n4"}),
+                              urgent(near(job("a", 3, 3), "rack", true))});
   const Plan plan = make_plan(state, {});
   std::set<JobId> stopped;
   for (const Action& action : plan.actions) stopped.insert(action.job);

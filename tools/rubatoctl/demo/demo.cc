@@ -17,11 +17,13 @@
 #include "tools/rubatoctl/view/plot.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <sstream>
+#include <system_error>
 #include <utility>
 
 #include <fmt/core.h>
@@ -149,9 +151,14 @@ Status Demo::prepare() {
   if (!story.ok()) return story.error().in(manifest);
   story_ = std::make_unique<DemoStory>(std::move(story).value());
 
-  std::string folder = fs::temp_directory_path().string() + "/rubato-demo-XXXXXX";
-  if (::mkdtemp(folder.data()) == nullptr)
-    return Error(Code::kUnavailable, "cannot make a folder like " + folder);
+  std::error_code error;
+  std::string folder = fs::temp_directory_path(error).string() + "/rubato-demo-XXXXXX";
+  if (!error && ::mkdtemp(folder.data()) == nullptr) error.assign(errno, std::generic_category());
+  if (error)
+    return Error(Code::kUnavailable,
+                 fmt::format("the demo's folder cannot be made: {}\n  What to do: set TMPDIR to a "
+                             "folder that you may write to",
+                             error.message()));
   if (story_->job().is_pytorch) {
     const auto python = find_python(executor_, options_.python, folder, is_interrupted);
     if (!python.ok()) {
@@ -172,6 +179,7 @@ Status Demo::start_cluster() {
   settings.programs = program_folder();
   TRY(settings.crds, crds_folder(options_.crds));
   settings.ends_with_us = true;
+  settings.is_interrupted = is_interrupted;
   settings.say = [this](const std::string& text) { terminal_.say(text); };
   TRY(cluster_, LocalCluster::open(executor_, settings, true));
   TRY_OK(cluster_->up(2, 1));

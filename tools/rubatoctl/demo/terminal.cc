@@ -13,6 +13,8 @@ constexpr auto kLineEvery = 10s;  // where lines cannot be drawn anew
 
 }  // namespace
 
+std::string drawn_over(const std::string& line) { return "\r\x1b[K\x1b[?7l" + line + "\x1b[?7h"; }
+
 Terminal::Terminal(Executor& executor)
     : executor_(executor), start_(executor.now()), is_terminal_(::isatty(STDOUT_FILENO) != 0) {}
 
@@ -48,7 +50,7 @@ void Terminal::progress(const std::string& text, bool is_first) {
   if (!is_first && executor_.now() < next_progress_) return;
   next_progress_ = executor_.now() + (is_terminal_ ? Duration(kRedraw) : Duration(kLineEvery));
   if (!is_terminal_) return say(text);
-  fmt::print("\r\x1b[K[{:5.1f}s] {}", seconds(), text);
+  std::fputs(drawn_over(fmt::format("[{:5.1f}s] {}", seconds(), text)).c_str(), stdout);
   std::fflush(stdout);
   has_line_ = true;
 }

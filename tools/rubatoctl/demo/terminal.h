@@ -8,6 +8,10 @@
 
 namespace rubato::ctl {
 
+// In place of the line that the cursor is in; what is too long is cut: a line that went on in the
+// next row could not be drawn over. Pure.
+std::string drawn_over(const std::string& line);
+
 class Terminal {
  public:
   explicit Terminal(Executor& executor);

@@ -178,10 +178,13 @@ class JobCheck {
       say(Verdict::kWarning,
           fmt::format("{}: claim {} is not ReadWriteMany: pods of other nodes cannot mount it", at,
                       name),
-          "a StorageClass that shares (NFS, CephFS), or gpus.max: 1");
+          "a StorageClass that shares (NFS, CephFS), or no more gpus.max than gpus.perPod");
   }
 
-  bool many_nodes() const { return job_["spec"]["gpus"]["max"].int_or(1) > 1; }
+  bool many_nodes() const {
+    const Value& gpus = job_["spec"]["gpus"];
+    return gpus["max"].int_or(1) > gpus["perPod"].int_or(1);  // more than one pod
+  }
 
   Patient& patient_;
   const Value& job_;

@@ -5,11 +5,14 @@
 #include "tools/rubatoctl/local/commands.h"
 #include "tools/rubatoctl/session.h"
 
+#include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 
 #include <fmt/core.h>
 #include <fmt/format.h>
@@ -84,6 +87,14 @@ std::string first_word(const fs::path& path) {
   return word;
 }
 
+// None: there is no such file, or it says that there is no limit.
+std::optional<std::uint64_t> whole_number(const std::string& word) {
+  std::uint64_t number = 0;
+  const auto [end, wrong] = std::from_chars(word.data(), word.data() + word.size(), number);
+  const bool is_whole = !word.empty() && wrong == std::errc() && end == word.data() + word.size();
+  return is_whole ? std::optional(number) : std::nullopt;
+}
+
 std::string driver_version() { return first_word("/sys/module/nvidia/version"); }
 
 // A machine without GPUs, or with some that are not used, trains on its processors.
@@ -122,8 +133,9 @@ std::string gib(std::uint64_t bytes) {
 MachineFacts look_at_machine() {
   MachineFacts facts;
   facts.instructions = instructions();
-  facts.cores = usable_cores();
-  facts.memory = available_memory();
+  const ContainerLimits limits = container_limits();
+  facts.cores = static_cast<unsigned>(std::min<std::uint64_t>(usable_cores(), limits.cores));
+  facts.memory = std::min(available_memory(), limits.memory);
   facts.folder = default_local_state();
   facts.room = room_in(facts.folder);
   rlimit files{};
@@ -139,6 +151,21 @@ MachineFacts look_at_machine() {
   else
     facts.gpu_problem = gpus.error().what();
   return facts;
+}
+
+ContainerLimits container_limits(const std::string& cgroup) {
+  ContainerLimits limits;
+  for (const char* file : {"/memory.max", "/memory/memory.limit_in_bytes"})
+    if (const auto bytes = whole_number(first_word(cgroup + file)))
+      limits.memory = std::min(limits.memory, *bytes);
+  std::string quota, period;  // microseconds
+  if (!(std::ifstream(cgroup + "/cpu.max") >> quota >> period)) {
+    quota = first_word(cgroup + "/cpu/cpu.cfs_quota_us");
+    period = first_word(cgroup + "/cpu/cpu.cfs_period_us");
+  }
+  const auto part = whole_number(quota), of = whole_number(period);
+  if (part && of && *of > 0) limits.cores = std::max<std::uint64_t>(*part / *of, 1);
+  return limits;
 }
 
 std::size_t nvidia_cards(const std::string& devices) {

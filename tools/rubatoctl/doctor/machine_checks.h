@@ -26,6 +26,12 @@ struct MachineFacts {
 };
 
 MachineFacts look_at_machine();
+// What a container may have at most, by the cgroup (v2 or v1) that it sees as its own.
+struct ContainerLimits {
+  std::uint64_t memory = ~std::uint64_t{0};  // bytes
+  std::uint64_t cores = ~std::uint64_t{0};   // whole ones of its CPU time, one at least
+};
+ContainerLimits container_limits(const std::string& cgroup = "/sys/fs/cgroup");
 // Graphics cards and accelerators of NVIDIA's among `devices`, as Linux shows them.
 std::size_t nvidia_cards(const std::string& devices = "/sys/bus/pci/devices");
 // Pure.

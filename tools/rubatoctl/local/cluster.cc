@@ -1,8 +1,10 @@
 #include "tools/rubatoctl/local/cluster.h"
 
+#include "common/files.h"
 #include "common/json.h"
 #include "tools/rubatoctl/session.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -26,8 +28,10 @@ namespace {
 constexpr auto kKillLimit = 5s;
 constexpr const char* kLock = "lock";
 constexpr const char* kRecord = "cluster.json";
-constexpr const char* kNewRecord = "cluster.json.new";
+constexpr const char* kNewRecord = "cluster.json.tmp";  // of replace_file()
 constexpr const char* kFolders[] = {"logs", "pids", "nodes", "claims"};
+constexpr const char* kOtherState =
+    "\n  What to do: look at its rights and its disk, or choose another --state";
 
 std::string operator_name(int index) { return fmt::format("operator-{}", index); }
 std::string node_process(const std::string& name) { return "node-" + name; }
@@ -35,7 +39,8 @@ std::string node_process(const std::string& name) { return "node-" + name; }
 Status make_folder(const std::string& path) {
   std::error_code error;
   fs::create_directories(path, error);
-  if (error) return Error(Code::kUnavailable, "cannot make " + path + ": " + error.message());
+  if (error)
+    return Error(Code::kUnavailable, "cannot make " + path + ": " + error.message() + kOtherState);
   return ok();
 }
 
@@ -66,7 +71,11 @@ Result<std::unique_ptr<LocalCluster>> LocalCluster::open(Executor& executor, Loc
                                                          bool create) {
   std::unique_ptr<LocalCluster> cluster(new LocalCluster(executor, std::move(settings)));
   const std::string& state = cluster->settings_.state;
-  const bool is_new = !fs::exists(state + "/" + kRecord);
+  std::error_code error;
+  const bool is_new = !fs::exists(state + "/" + kRecord, error);
+  if (error)
+    return Error(Code::kUnavailable,
+                 "cannot look into " + state + ": " + error.message() + kOtherState);
   if (is_new && !create)
     return Error(Code::kNotFound, "there is no local cluster in " + state +
                                       "\n  What to do: `rubatoctl local up` starts one; --state "
@@ -82,11 +91,8 @@ Result<std::unique_ptr<LocalCluster>> LocalCluster::open(Executor& executor, Loc
       return Error(Code::kUnavailable,
                    "another rubatoctl is at work on " + state +
                        "\n  What to do: wait for it, or choose another --state");
-    return Error(
-        Code::kUnavailable,
-        fmt::format("cannot lock {}/{}: {}\n  What to do: look at its rights and its disk, "
-                    "or choose another --state",
-                    state, kLock, std::strerror(why)));
+    return Error(Code::kUnavailable, fmt::format("cannot lock {}/{}: {}{}", state, kLock,
+                                                 std::strerror(why), kOtherState));
   }
   TRY_OK(cluster->load());
   for (const char* folder : kFolders) TRY_OK(make_folder(state + "/" + folder));
@@ -110,16 +116,9 @@ Status LocalCluster::load() {
 }
 
 Status LocalCluster::save() const {
-  const std::string path = settings_.state + "/" + kRecord;
-  const std::string fresh = settings_.state + "/" + kNewRecord;
-  {
-    std::ofstream out(fresh, std::ios::trunc);
-    out << json::dump(encode(record_), 2) << "\n";
-    if (!out.flush()) return Error(Code::kUnavailable, "cannot write " + fresh);
-  }
-  if (::rename(fresh.c_str(), path.c_str()) != 0)
-    return Error(Code::kUnavailable, "cannot write " + path + ": " + std::strerror(errno));
-  return ok();
+  PosixFileSystem files;
+  return replace_file(files, settings_.state + "/" + kRecord,
+                      json::dump(encode(record_), 2) + "\n");
 }
 
 std::string LocalCluster::kubeconfig() const { return local_kubeconfig(settings_.state); }
@@ -257,14 +256,16 @@ Status LocalCluster::start_node(const LocalNode& node) {
   return start(node_process(node.name), std::move(arguments));
 }
 
-Result<std::string> LocalCluster::add_node(const std::string& name, int slots,
+Result<std::string> LocalCluster::add_node(const std::string& name, std::optional<int> slots,
                                            const std::vector<int>& gpus) {
   TRY_OK(check_node_name(name));
-  if (static_cast<int>(record_.nodes.size()) >= kNodesMax)
+  const bool is_known =
+      std::ranges::find(record_.nodes, name, &LocalNode::name) != record_.nodes.end();
+  if (!is_known && static_cast<int>(record_.nodes.size()) >= kNodesMax)
     return Error(Code::kExhausted, fmt::format("{} nodes are the most", kNodesMax));
   const std::size_t had = record_.nodes.size();
-  TRY(const LocalNode node, gpus.empty() ? Result<LocalNode>(node_of(record_, name, slots))
-                                         : add_gpu_node(record_, name, gpus));
+  TRY(const LocalNode node,
+      gpus.empty() ? add_slot_node(record_, name, slots) : add_gpu_node(record_, name, gpus));
   if (runs(node_process(node.name)))
     return Error(Code::kAlreadyExists, "node " + node.name + " runs already");
   if (!runs("apiserver"))

@@ -64,6 +64,9 @@ Status check_node_name(const std::string& name);
 // taken.
 Result<LocalNode> add_gpu_node(LocalRecord& record, const std::string& name,
                                const std::vector<int>& gpus);
+// The node of this name, or a new one with so many slots, or one. kInvalid: it has another number.
+Result<LocalNode> add_slot_node(LocalRecord& record, const std::string& name,
+                                std::optional<int> slots);
 // Adds nodes until there are `nodes`. To the new ones those of `gpus` are dealt that no other has;
 // when `gpus` is empty they only play GPUs. kInvalid, with what to do: there are fewer of them than
 // new nodes, or no node is new.
@@ -100,7 +103,7 @@ class LocalCluster {
   // Returns the node's name; waits until it is Ready. An existing name that is off is switched on.
   // A new node has the unused ones of `gpus`; kInvalid when there are none. One that does not come
   // up is stopped and forgotten.
-  Result<std::string> add_node(const std::string& name, int slots,
+  Result<std::string> add_node(const std::string& name, std::optional<int> slots,
                                const std::vector<int>& gpus = {});
   // A power cut: SIGKILL to the process group. kNotFound when no such node runs.
   Status kill_node(const std::string& name);

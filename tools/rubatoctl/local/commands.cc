@@ -186,8 +186,8 @@ Status local_status(Executor& executor, const std::string& state) {
   return ok();
 }
 
-Status node_add(Executor& executor, const std::string& state, const std::string& name, int slots,
-                const GpuChoice& choice) {
+Status node_add(Executor& executor, const std::string& state, const std::string& name,
+                std::optional<int> slots, const GpuChoice& choice) {
   TRY(const std::vector<int> gpus, gpus_for(choice));
   TRY(const auto cluster,
       LocalCluster::open(executor, settings_for(state, "", choice.paths), false));

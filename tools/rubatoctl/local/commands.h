@@ -42,8 +42,8 @@ Status local_status(Executor& executor, const std::string& state);
 Status local_data(Executor& executor, const std::string& state,
                   const std::vector<std::string>& texts, const DataPlace& place);
 
-Status node_add(Executor& executor, const std::string& state, const std::string& name, int slots,
-                const GpuChoice& gpus);
+Status node_add(Executor& executor, const std::string& state, const std::string& name,
+                std::optional<int> slots, const GpuChoice& gpus);
 Status node_kill(Executor& executor, const std::string& state, const std::string& name);
 // All nodes, of any cluster, and when each gave its last sign of life.
 Status node_list(Session& session);

@@ -76,6 +76,18 @@ LocalNode& node_of(LocalRecord& record, const std::string& name, int slots) {
   return record.nodes.back();
 }
 
+Result<LocalNode> add_slot_node(LocalRecord& record, const std::string& name,
+                                std::optional<int> slots) {
+  const auto found = std::ranges::find(record.nodes, name, &LocalNode::name);
+  if (found == record.nodes.end()) return node_of(record, name, slots.value_or(1));
+  if (slots && *slots != found->slots)
+    return Error(Code::kInvalid,
+                 fmt::format("node {} is there already, with {}, and keeps what it has\n  What to "
+                             "do: leave --slots away, or add a node of another name",
+                             name, counted(found->slots, "GPU")));
+  return *found;
+}
+
 Status check_node_name(const std::string& name) {
   if (name.empty() || is_dns_label(name)) return ok();
   return Error(Code::kInvalid, fmt::format("node \"{}\": {}", name, kDnsLabelRule));

@@ -18,6 +18,7 @@ const char* const kSimulate =
     "--seed.\n\n"
     "  rubatoctl simulate --jobs 200 --per-hour 20 --elastic 4\n"
     "  rubatoctl simulate --trace jobs.csv --nodes 16x4:T4,2x8:A100 --out result\n"
+    "  rubatoctl simulate --trace jobs.csv --nodes 16x4:T4 --fail mtbf=200,repair=30\n"
     "  rubatoctl simulate --trace workload-1.csv --profiles traces --compare fifo,srtf,tiresias\n"
     "  rubatoctl simulate --throughputs simulation_throughputs.json --round 360 \\\n"
     "    --nodes 9x4:v100,9x4:p100,9x4:k80 --compare rubato,gavel,gavel:objective=1\n\n"
@@ -59,6 +60,11 @@ CLI::App* add_simulate_command(CLI::App& app, SimulateChoice& choice) {
   sub->add_option("--distance", to.distances,
                   "how many times slower a job is that spans nodes, or domains of a level: "
                   "node=1.1,rack=1.5");
+  sub->add_option("--fail", to.fail,
+                  "nodes fail, the same ones at the same times under every policy: "
+                  "mtbf=HOURS[,repair=MINUTES][,checkpoint=MINUTES][,seed=NUMBER]; of each node on "
+                  "average, until it is back (60), between two checkpoints of a job (30), of the "
+                  "draw (1)");
   add_node_options(*sub, to);
   sub->add_option("--policy", choice.policy, "the first line of the table");
   sub->add_option("--compare", choice.compare,

@@ -28,6 +28,19 @@ Result<std::vector<CostModel>> costs_of(const std::string& word) {
                fmt::format("--cost {}: expected restart, in-place, rubick or both", word));
 }
 
+// None: nodes do not fail.
+Result<std::optional<NodeFailures>> failures_of(const SimulateOptions& options) {
+  if (options.fail.empty()) return std::optional<NodeFailures>();
+  auto failures = parse_failures(options.fail);
+  if (!failures.ok()) return failures.error().in("--fail");
+  if (options.mode == kPolluxMode)
+    return Error(Code::kInvalid,
+                 fmt::format("--fail: in the mode {0} nodes do not fail; leave out --fail, or "
+                             "--mode {0}",
+                             kPolluxMode));
+  return std::optional(*failures);
+}
+
 double seconds_since(const Clock& clock, MonoTime began) {
   return std::chrono::duration<double>(clock.now() - began).count();
 }
@@ -39,6 +52,7 @@ Result<SimResult> run_one(const Clock& clock, const SimCluster& cluster,
                           const std::function<void(const std::string&)>& tell) {
   TRY(const auto scheduler, scheduler_of_words(policy));
   TRY(const auto distances, parse_distances(chosen.distances, cluster));
+  TRY(const auto failures, failures_of(chosen));
   const MonoTime began = clock.now();
   MonoTime told = began;
   SimOptions options{.costs = costs,
@@ -48,7 +62,8 @@ Result<SimResult> run_one(const Clock& clock, const SimCluster& cluster,
                      .profiled = chosen.profiled,
                      .in_lockstep = chosen.mode == kPolluxMode,
                      .oracle = chosen.no_oracle ? Oracle::kNothing : Oracle::kTruth,
-                     .distances = distances};
+                     .distances = distances,
+                     .failures = failures};
   if (chosen.remote_gib_s > 0)
     options.storage =
         sched::Storage{.cache_bytes = std::llround(chosen.cache_gib * kBytesPerGib),
@@ -143,11 +158,15 @@ std::string progress_line(const std::string& run, std::size_t finished, std::siz
 std::string summary_table(const std::vector<Summary>& runs) {
   const bool has_deadlines =
       std::ranges::any_of(runs, [](const Summary& run) { return run.deadlines > 0; });
+  const bool has_failures =
+      std::ranges::any_of(runs, [](const Summary& run) { return run.failures.has_value(); });
   TextTable table{
       {"POLICY", "COST", "KNOWS", "JCT MEAN s", "P50 s", "P99 s", "MAKESPAN h", "GPU h", "USED",
        "TRAINED", "WORST RHO", "RHO>1.05", "RESTARTS", "RESCALES", "DECISION µs P50/P99", "DONE"},
       {}};
   if (has_deadlines) table.head.emplace_back("ON TIME");
+  if (has_failures)
+    for (const char* name : {"FAILURES", "LOST GPU h"}) table.head.emplace_back(name);
   for (const Summary& run : runs) {
     table.rows.push_back(
         {run.policy, run.costs, run.knows, fmt::format("{:.1f}", run.jct_mean_s),
@@ -162,6 +181,9 @@ std::string summary_table(const std::vector<Summary>& runs) {
                              : fmt::format("{}, {} never", run.finished, run.unfinished)});
     if (has_deadlines)
       table.rows.back().push_back(fmt::format("{} of {}", run.deadlines_met, run.deadlines));
+    if (!has_failures) continue;
+    table.rows.back().push_back(std::to_string(run.failures.value_or(0)));
+    table.rows.back().push_back(fmt::format("{:.1f}", run.lost_gpu_hours));
   }
   return render(table);
 }
@@ -176,6 +198,7 @@ Result<std::string> simulate(FileSystem& files, const Clock& clock, const Simula
   cluster->domains = std::move(*domains);
   if (const auto distances = parse_distances(options.distances, *cluster); !distances.ok())
     return distances.error().in("--distance");
+  if (const auto failures = failures_of(options); !failures.ok()) return failures.error();
   TRY(const auto costs, costs_of(options.cost));
   for (const std::string& policy : options.policies) TRY_OK(scheduler_of_words(policy));
   TRY(auto jobs, load_trace(files, options));

@@ -24,6 +24,7 @@ struct SimulateOptions {
   std::string nodes = "16x4:T4";
   std::string domains;    // topology of its nodes: parse_domains
   std::string distances;  // what it costs to span these: parse_distances
+  std::string fail;       // how often its nodes fail: parse_failures; "": never
   // What jobs that say a data set read from; 0 GiB/s: they wait for no data.
   double cache_gib = 0;
   double remote_gib_s = 0;

@@ -210,7 +210,7 @@ void weighted_sums(std::int64_t n, std::int64_t chunk, const std::int32_t* x, st
       const std::uint64_t by_row =
           all_rows * (of_rows + rest) - sums[lane / kQuarter][lane % kQuarter];
       total += (mix_wide(0, 2 * lane) | 1) * (of_rows + rest);
-      total += (mix_wide(0, 2 * lane + 1) | 1) * by_row;
+      total += (mix_wide(0, 2 * lane + 1) & ~1ull) * by_row;
     }
     out[c] = static_cast<std::int64_t>(total);
   }

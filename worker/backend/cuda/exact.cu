@@ -214,7 +214,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, kBlocksWeighing)
   for (int k = 0; k < 4; ++k) {
     const int column = (here.lane * 4 + k) % kColumns;
     total += (mix_wide(0, 2 * column) | 1) * static_cast<std::uint64_t>(sum[k]);
-    total += (mix_wide(0, 2 * column + 1) | 1) * static_cast<std::uint64_t>(by_row[k]);
+    total += (mix_wide(0, 2 * column + 1) & ~1ull) * static_cast<std::uint64_t>(by_row[k]);
   }
   for (int apart = kWarp / 2; apart > 0; apart /= 2)
     total += __shfl_xor_sync(kAllLanes, total, apart);

@@ -5,16 +5,17 @@
 namespace rubato::kube {
 namespace {
 
-json::Value parsed(const char* text) { return json::parse(text).value(); }
+json::Value value_from(const char* text) { return json::parse(text).value(); }
 
 std::string first_error(const char* schema, const char* object) {
-  const auto errors = schema::validate(parsed(object), json::Value(), parsed(schema));
+  const auto errors = schema::validate(value_from(object), json::Value(), value_from(schema));
   return errors.empty() ? "" : errors[0].field + ": " + errors[0].message;
 }
 
 TEST(Schema, PrunesWhatIsNotDeclared) {
-  auto object = parsed(R"({"kind":"K","spec":{"a":1,"b":2,"list":[{"x":1,"y":2}],"any":{"z":1}}})");
-  const auto removed = schema::prune(object, parsed(R"({"properties":{"spec":{"properties":{
+  auto object =
+      value_from(R"({"kind":"K","spec":{"a":1,"b":2,"list":[{"x":1,"y":2}],"any":{"z":1}}})");
+  const auto removed = schema::prune(object, value_from(R"({"properties":{"spec":{"properties":{
       "a":{},"list":{"items":{"properties":{"x":{}}}},
       "any":{"x-kubernetes-preserve-unknown-fields":true}}}}})"));
   EXPECT_EQ(removed, (std::vector<std::string>{"spec.b", "spec.list[0].y"}));
@@ -22,12 +23,13 @@ TEST(Schema, PrunesWhatIsNotDeclared) {
 }
 
 TEST(Schema, FillsDefaultsDeeply) {
-  auto object = parsed(R"({"spec":{"list":[{}],"null":null}})");
-  schema::fill_defaults(object, parsed(R"({"properties":{"spec":{"properties":{
+  auto object = value_from(R"({"spec":{"list":[{}],"null":null}})");
+  schema::fill_defaults(object, value_from(R"({"properties":{"spec":{"properties":{
       "inner":{"default":{},"properties":{"n":{"default":3}}},
       "null":{"default":"set"},
       "list":{"items":{"properties":{"on":{"default":true}}}}}}}})"));
-  EXPECT_TRUE(object == parsed(R"({"spec":{"list":[{"on":true}],"null":"set","inner":{"n":3}}})"))
+  EXPECT_TRUE(object ==
+              value_from(R"({"spec":{"list":[{"on":true}],"null":"set","inner":{"n":3}}})"))
       << json::dump(object);
 }
 
@@ -51,9 +53,9 @@ TEST(Schema, WordsItsErrorsAsTheRealServer) {
 
 // The real server passes over it, too: what was stored under an older schema can still be updated.
 TEST(Schema, PassesOverWhatAnUpdateLeftAsItWas) {
-  const auto schema = parsed(R"({"properties":{"spec":{"required":["s"]},
+  const auto schema = value_from(R"({"properties":{"spec":{"required":["s"]},
                                  "status":{"properties":{"n":{"type":"integer"}}}}})");
-  const auto before = parsed(R"({"spec":{},"status":{}})");
+  const auto before = value_from(R"({"spec":{},"status":{}})");
   auto after = before;
   after.at("status").set("n", "x");
   const auto errors = schema::validate(after, before, schema);

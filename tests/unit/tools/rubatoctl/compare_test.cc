@@ -8,10 +8,10 @@
 namespace rubato::ctl {
 namespace {
 
-class CompareTest : public testing::Test {
+class CompareTest : public ::testing::Test {
  protected:
   CompareTest() {
-    std::string name = testing::TempDir() + "/compare-XXXXXX";
+    std::string name = ::testing::TempDir() + "/compare-XXXXXX";
     folder_ = ::mkdtemp(name.data());
     for (const char* run : {"a", "b"}) {
       std::filesystem::create_directories(folder_ + "/" + run + "/step-00000002");

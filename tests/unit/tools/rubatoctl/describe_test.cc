@@ -1,5 +1,7 @@
 #include "tools/rubatoctl/objects.h"
 
+#include <utility>
+
 #include <gtest/gtest.h>
 
 namespace rubato::ctl {
@@ -10,6 +12,20 @@ json::Value value_of(const std::string& text) { return json::parse(text).value()
 std::string events_text(const std::string& events, const std::string& object) {
   const WallTime now = parse_rfc3339("2026-11-21T09:00:00Z").value();
   return render(event_table(value_of(events).items(), value_of(object), now), false);
+}
+
+TEST(NamedObject, TakesTheNameBehindASlash) {
+  for (const auto& [resource, name] : {std::pair("tj", "a"), std::pair("tj/a", "")}) {
+    const auto object = named_object(resource, name);
+    ASSERT_TRUE(object.ok()) << resource;
+    EXPECT_EQ(object->resource, "tj");
+    EXPECT_EQ(object->name, "a");
+  }
+  for (const auto& [resource, name] :
+       {std::pair("tj", ""), std::pair("tj/", ""), std::pair("tj/a", "b")})
+    EXPECT_NE(named_object(resource, name).error().what().find("`rubatoctl describe tj NAME`"),
+              std::string::npos)
+        << resource;
 }
 
 TEST(EventTable, KnowsTheTimesOfKubeletsToo) {

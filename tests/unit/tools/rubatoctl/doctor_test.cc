@@ -16,7 +16,7 @@ namespace {
 using json::Value;
 namespace types = kube::types;
 
-Value parsed(const std::string& text) {
+Value read_value(const std::string& text) {
   auto value = json::parse(text);
   if (!value.ok()) ADD_FAILURE() << value.error().what() << " in " << text;
   return value.ok() ? *value : Value();
@@ -29,7 +29,7 @@ class Doctor : public ::testing::Test {
       make(types::kCustomResourceDefinition, "", api::crd(kind));
     for (const char* ns : {"default", "rubato-system", "kube-node-lease"})
       (void)server_.create(types::kNamespace, "",
-                           parsed(R"({"metadata":{"name":")" + std::string(ns) + "\"}}"));
+                           read_value(R"({"metadata":{"name":")" + std::string(ns) + "\"}}"));
     lease("rubato-system", "rubato-operator", "operator-0", now_);
     node("n1", R"("nvidia.com/gpu":"4")", R"("nvidia.com/gpu":"4")");
   }
@@ -51,28 +51,31 @@ class Doctor : public ::testing::Test {
              WallTime time) {
     static_cast<void>(server_.remove(types::kLease, {ns, name}));
     make(types::kLease, ns,
-         parsed(R"({"metadata":{"name":")" + name + R"("},"spec":{"holderIdentity":")" + holder +
-                R"(","leaseDurationSeconds":15,"renewTime":")" + to_rfc3339_micro(time) + "\"}}"));
+         read_value(R"({"metadata":{"name":")" + name + R"("},"spec":{"holderIdentity":")" +
+                    holder + R"(","leaseDurationSeconds":15,"renewTime":")" +
+                    to_rfc3339_micro(time) + "\"}}"));
   }
 
   void node(const std::string& name, const std::string& capacity, const std::string& allocatable,
             const std::string& ready = "True", const std::string& labels = "") {
     static_cast<void>(server_.remove(types::kNode, {"", name}));
-    make(
-        types::kNode, "",
-        parsed(R"({"metadata":{"name":")" + name + R"(","labels":{)" + labels +
-               R"(}},"spec":{},"status":{"capacity":{)" + capacity + R"(},"allocatable":{)" +
-               allocatable + R"(},"conditions":[{"type":"Ready","status":")" + ready + R"("}]}})"));
+    make(types::kNode, "",
+         read_value(R"({"metadata":{"name":")" + name + R"(","labels":{)" + labels +
+                    R"(}},"spec":{},"status":{"capacity":{)" + capacity + R"(},"allocatable":{)" +
+                    allocatable + R"(},"conditions":[{"type":"Ready","status":")" + ready +
+                    R"("}]}})"));
   }
 
   // `volumes` and `mounts` are the inside of those lists.
   void job(const std::string& state, const std::string& reason, const std::string& volumes,
-           const std::string& mounts, const std::string& conditions = "") {
+           const std::string& mounts, const std::string& conditions = "",
+           const std::string& gpus = R"("min":1,"max":4)") {
     make(
         api::kTrainingJob, "default",
-        parsed(
+        read_value(
             R"({"apiVersion":"rubato.dev/v1alpha1","kind":"TrainingJob","metadata":{"name":"gpt"},"spec":{
-             "gpus":{"min":1,"max":4},"training":{"model":{"family":"gpt2","layers":1,"hidden":8,"heads":1},
+             "gpus":{)" +
+            gpus + R"(},"training":{"model":{"family":"gpt2","layers":1,"hidden":8,"heads":1},
              "data":{"path":"/data/t"},"batch":{"global":8,"micro":1,"sequenceLength":16},"stop":{"steps":9},
              "checkpoint":{"path":"/ckpt"}},"template":{"spec":{"volumes":[)" +
             volumes + R"(],"containers":[{"name":"worker","image":"x","volumeMounts":[)" + mounts +
@@ -172,7 +175,7 @@ TEST_F(Doctor, ATimeInTheFutureDoesNotKeepALeaderAlive) {
 TEST_F(Doctor, AnImageOfTheOperatorThatCannotBePulled) {
   const auto pod = [this](const std::string& name, const std::string& labels) {
     make(types::kPod, "rubato-system",
-         parsed(R"({"metadata":{"name":")" + name + R"(","labels":{)" + labels + R"(}},
+         read_value(R"({"metadata":{"name":")" + name + R"(","labels":{)" + labels + R"(}},
       "spec":{"nodeName":"n1","containers":[{"name":"operator","image":"x:1"}]},"status":{"phase":"Pending","containerStatuses":[
       {"name":"operator","image":"x:1","state":{"waiting":{"reason":"ImagePullBackOff"}}}]}})"));
     expect("WRONG    operator: pod " + name +
@@ -200,10 +203,10 @@ TEST_F(Doctor, APolicyAndAQueueThatAreNotActedOn) {
   const auto with = [this](const kube::ResourceType& type, const std::string& name,
                            const std::string& spec, const std::string& condition) {
     make(type, "",
-         parsed(R"({"apiVersion":"rubato.dev/v1alpha1","kind":")" + type.kind +
-                R"(","metadata":{"name":")" + name + R"("},"spec":)" + spec +
-                R"(,"status":{"conditions":[{"lastTransitionTime":"2026-01-01T00:00:00Z",)" +
-                condition + "}]}}"));
+         read_value(R"({"apiVersion":"rubato.dev/v1alpha1","kind":")" + type.kind +
+                    R"(","metadata":{"name":")" + name + R"("},"spec":)" + spec +
+                    R"(,"status":{"conditions":[{"lastTransitionTime":"2026-01-01T00:00:00Z",)" +
+                    condition + "}]}}"));
   };
   with(api::kSchedulingPolicy, "default", R"({"policy":"rubato"})",
        R"("type":"Active","status":"False","reason":"Refused","message":"no parameter x")");
@@ -264,7 +267,7 @@ TEST_F(Doctor, PlacesOfAJob) {
   expect("warning  job default/gpt: checkpoints at /ckpt lie in /srv/ckpt of each node");
   make(
       types::kPersistentVolumeClaim, "default",
-      parsed(
+      read_value(
           R"({"metadata":{"name":"text"},"spec":{"accessModes":["ReadWriteOnce"]},"status":{"phase":"Pending"}})"));
   expect("warning  job default/gpt: data at /data/t: claim text is not bound yet");
 }
@@ -282,15 +285,25 @@ TEST_F(Doctor, CheckpointsThatOneNodeSees) {
       R"({"type":"Degraded","status":"True","reason":"Slow","message":"one is slow","lastTransitionTime":"2026-01-01T00:00:00Z"})");
   make(
       types::kPersistentVolumeClaim, "default",
-      parsed(
+      read_value(
           R"({"metadata":{"name":"k"},"spec":{"accessModes":["ReadWriteOnce"]},"status":{"phase":"Bound"}})"));
   expect("checkpoints at /ckpt: claim k is not ReadWriteMany");
   expect("warning  job default/gpt: Degraded: one is slow");
   make(types::kPod, "default",
-       parsed(R"({"metadata":{"name":"gpt-w0","labels":{"rubato.dev/job-name":"gpt"}},
+       read_value(R"({"metadata":{"name":"gpt-w0","labels":{"rubato.dev/job-name":"gpt"}},
       "spec":{"nodeName":"n1","containers":[{"name":"worker","image":"y"}]},"status":{"phase":"Pending","containerStatuses":[
       {"name":"worker","image":"y","state":{"waiting":{"reason":"ErrImagePull"}}}]}})"));
   expect("WRONG    job default/gpt: pod gpt-w0 on node n1: ErrImagePull (y)");
+}
+
+TEST_F(Doctor, AJobOfOnePodSharesItsCheckpointsWithNobody) {
+  make(
+      types::kPersistentVolumeClaim, "default",
+      read_value(
+          R"({"metadata":{"name":"k"},"spec":{"accessModes":["ReadWriteOnce"]},"status":{"phase":"Bound"}})"));
+  job("Running", "Training", R"({"name":"c","persistentVolumeClaim":{"claimName":"k"}})",
+      R"({"name":"c","mountPath":"/ckpt"})", "", R"("min":8,"max":8,"perPod":8)");
+  EXPECT_EQ(examined().find("ReadWriteMany"), std::string::npos);
 }
 
 TEST_F(Doctor, AJobThatIsNotThere) {

@@ -11,7 +11,7 @@ namespace {
 
 // Two nodes of two GPUs of A. a holds n1 for ten minutes yet, b holds one of n2; c wants two and d,
 // which came later, wants two as well; e wants eight, and f is refused.
-const std::string kSnapshot =
+const std::string kExplainedSnapshot =
     R"({"version":1,"policy":{"name":"fifo"},"nodes":[)"
     R"({"id":"n1","gpuType":"A","gpus":2,"free":{"gpus":0}},)"
     R"({"id":"n2","gpuType":"A","gpus":2,"free":{"gpus":1}}],"queues":[{"name":"q"}],"jobs":[)"
@@ -30,7 +30,7 @@ const std::string kSnapshot =
     R"({"id":"6","name":"team/f","queue":"q","queuedAtSeconds":6,"gpus":{"min":1,"max":1},)"
     R"("perPod":{"gpus":1},"refused":"its claim is not there","refusedAs":"ClaimNotFound"}]})";
 
-std::string told(const std::string& job, const std::string& text = kSnapshot) {
+std::string told(const std::string& job, const std::string& text = kExplainedSnapshot) {
   const auto snapshot = sched::read_snapshot(text);
   if (!snapshot.ok()) return snapshot.error().what();
   const auto said = explain_text(*snapshot, job);
@@ -48,7 +48,7 @@ TEST(Explain, AJobThatRuns) {
 
 // What a snapshot says may be anybody's: each sentence stays one line of text.
 TEST(Explain, NamesAreShownAsText) {
-  std::string text = kSnapshot;
+  std::string text = kExplainedSnapshot;
   const auto put = [&](std::string_view name, std::string_view instead) {
     for (std::size_t at = text.find(name); at != std::string::npos; at = text.find(name))
       text.replace(at, name.size(), instead);
@@ -96,7 +96,7 @@ TEST(Explain, AJobThatCanNeverBePlaced) {
 }
 
 TEST(Explain, AJobThatStarts) {
-  std::string text = kSnapshot;
+  std::string text = kExplainedSnapshot;
   const std::string full = R"("gpus":2,"free":{"gpus":1})";
   text.replace(text.find(full), full.size(), R"("gpus":3,"free":{"gpus":2})");
   EXPECT_EQ(told("team/c", text),
@@ -108,7 +108,7 @@ TEST(Explain, AJobThatStarts) {
 TEST(Explain, NamesTheJobsThereAre) {
   EXPECT_EQ(told("nobody"),
             "there is no job \"nobody\"; there are team/a, team/b, team/c, team/d, team/e, team/f");
-  std::string twins = kSnapshot;
+  std::string twins = kExplainedSnapshot;
   twins.replace(twins.find("team/b"), 6, "team/a");
   EXPECT_EQ(told("team/a", twins), "2 jobs are named \"team/a\"; say the id of one: 1, 2");
   EXPECT_EQ(told("a", R"({"version":1,"nodes":[],"jobs":[]})"), "the snapshot has no jobs");

@@ -18,10 +18,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class LocalClusterTest : public testing::Test {
+class LocalClusterTest : public ::testing::Test {
  protected:
   LocalClusterTest() {
-    std::string name = testing::TempDir() + "/cluster-XXXXXX";
+    std::string name = ::testing::TempDir() + "/cluster-XXXXXX";
     folder_ = ::mkdtemp(name.data());
     state_ = folder_ + "/state";
   }
@@ -79,6 +79,30 @@ TEST_F(LocalClusterTest, ALockThatCannotBeOpenedIsNotAnotherCommand) {
   EXPECT_TRUE(open(true).error().what().starts_with("another rubatoctl is at work"));
 }
 
+TEST_F(LocalClusterTest, AFolderThatCannotBeMadeIsNamedWithTheWayOut) {
+  const auto refused_in = [this](const std::string& state, const std::string& why) {
+    state_ = state;
+    const auto refused = open(true);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_TRUE(refused.error().what().starts_with(why)) << refused.error().what();
+    EXPECT_NE(refused.error().what().find("\n  What to do: "), std::string::npos);
+  };
+  const std::string file = folder_ + "/file";
+  std::ofstream(file) << "mine";
+  refused_in(file + "/state", "cannot make " + file + "/state: Not a directory");
+  const std::string long_name = folder_ + "/" + std::string(300, 'x');
+  refused_in(long_name, "cannot look into " + long_name + ": File name too long");
+}
+
+TEST_F(LocalClusterTest, ARecordThatCannotBeWrittenSaysWhy) {
+  write("lock");
+  fs::create_directories(state_ + "/cluster.json.tmp");
+  const auto refused = open(true);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().what().find("cluster.json.tmp: Is a directory"), std::string::npos)
+      << refused.error().what();
+}
+
 TEST_F(LocalClusterTest, PurgeRemovesWhatIsTheClustersAlone) {
   open(true).value();
   write("apiserver/journal");
@@ -102,6 +126,14 @@ TEST_F(LocalClusterTest, AnUpThatFailedCanBeStoppedAndRepeated) {
   EXPECT_TRUE((*again)->down(1s).ok());
   EXPECT_FALSE((*again)->up(2, 1).ok());
   EXPECT_EQ((*again)->record().nodes.size(), 2u);
+}
+
+TEST_F(LocalClusterTest, ANodeOfAFullClusterCanBeSwitchedOnAgain) {
+  const auto cluster = open(true).value();
+  ASSERT_FALSE(cluster->up(kNodesMax, 1).ok());  // for want of programs
+  EXPECT_EQ(cluster->add_node("", std::nullopt).error().code(), Code::kExhausted);
+  EXPECT_NE(cluster->add_node("n7", std::nullopt).error().what().find("does not run"),
+            std::string::npos);
 }
 
 TEST_F(LocalClusterTest, AnUpThatIsInterruptedLeavesWhatItStarted) {

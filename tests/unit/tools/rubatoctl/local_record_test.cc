@@ -58,6 +58,19 @@ TEST(LocalRecord, GpusAreDealtToNewNodesOnce) {
   EXPECT_EQ(add_gpu_node(record, "n9", {5, 6}).value().gpus, std::vector<int>{6});
 }
 
+TEST(LocalRecord, ANodeThatIsSwitchedOnAgainKeepsItsSlots) {
+  LocalRecord record;
+  EXPECT_EQ(add_slot_node(record, "", std::nullopt).value().slots, 1);
+  EXPECT_EQ(add_slot_node(record, "big", 8).value().slots, 8);
+  EXPECT_EQ(add_slot_node(record, "big", std::nullopt).value().slots, 8);
+  EXPECT_EQ(add_slot_node(record, "big", 8).value().number, 2);
+  const auto other = add_slot_node(record, "big", 1);
+  ASSERT_FALSE(other.ok());
+  EXPECT_TRUE(other.error().what().starts_with("node big is there already, with 8 GPUs, and keeps"))
+      << other.error().what();
+  EXPECT_EQ(record.nodes.size(), 2u);
+}
+
 TEST(LocalRecord, NamesAreThoseOfNodesAndFiles) {
   for (const char* right : {"", "n1", "big-2"}) EXPECT_TRUE(check_node_name(right).ok()) << right;
   for (const char* wrong : {"Bad_Name", "../../x", "a/b", "a.b", "-a"})

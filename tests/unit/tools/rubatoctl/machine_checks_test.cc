@@ -101,6 +101,36 @@ TEST(MachineChecks, CardsAreCountedAsTheBusShowsThem) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(MachineChecks, AContainerHasWhatItsCgroupSays) {
+  namespace fs = std::filesystem;
+  std::string folder = ::testing::TempDir() + "/cgroup-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const auto put = [&](const std::string& file, const char* text) {
+    fs::create_directories(fs::path(folder + "/" + file).parent_path());
+    std::ofstream(folder + "/" + file) << text << "\n";
+  };
+  const ContainerLimits none;
+  EXPECT_EQ(container_limits(folder).memory, none.memory);
+  EXPECT_EQ(container_limits(folder).cores, none.cores);
+  put("memory.max", "max");
+  put("cpu.max", "max 100000");
+  EXPECT_EQ(container_limits(folder).memory, none.memory);
+  EXPECT_EQ(container_limits(folder).cores, none.cores);
+  put("memory.max", "536870912");
+  put("cpu.max", "250000 100000");
+  EXPECT_EQ(container_limits(folder).memory, 512u << 20U);
+  EXPECT_EQ(container_limits(folder).cores, 2u);
+  fs::remove_all(folder);
+  put("memory/memory.limit_in_bytes", "1048576");
+  put("cpu/cpu.cfs_quota_us", "50000");
+  put("cpu/cpu.cfs_period_us", "100000");
+  EXPECT_EQ(container_limits(folder).memory, 1u << 20U);
+  EXPECT_EQ(container_limits(folder).cores, 1u);
+  put("cpu/cpu.cfs_quota_us", "-1");
+  EXPECT_EQ(container_limits(folder).cores, none.cores);
+  fs::remove_all(folder);
+}
+
 TEST(MachineChecks, ThisMachineIsSeen) {
   const MachineFacts facts = look_at_machine();
   EXPECT_GT(facts.cores, 0u);

@@ -7,7 +7,7 @@ namespace {
 
 using json::Value;
 
-Value parsed(const char* text) { return json::parse(text).value_or(Value()); }
+Value value_from(const char* text) { return json::parse(text).value_or(Value()); }
 
 TEST(Manifests, DocumentsAndLists) {
   const auto manifests = read_manifests(
@@ -36,7 +36,9 @@ TEST(Manifests, WhatIsOfAnotherTypeIsNamed) {
     return manifests.ok() ? "" : manifests.error().what();
   };
   EXPECT_EQ(refusal("{name: ''}"), "document 2 (Pod) has an empty metadata.name");
-  EXPECT_EQ(refusal("{name: 5}"), "document 2 (Pod) has no metadata.name");
+  EXPECT_EQ(refusal("{name: 5}"),
+            "document 2 (Pod) has a metadata.name that is no text: put it in quotes");
+  EXPECT_EQ(refusal("{name: null}"), "document 2 (Pod) has no metadata.name");
   EXPECT_EQ(refusal("text"), "document 2 (Pod) has no metadata.name");
   EXPECT_EQ(refusal("{name: a, namespace: 2024}"),
             "document 2 (Pod) has a metadata.namespace that is no text: put it in quotes");
@@ -50,29 +52,29 @@ TEST(Manifests, WhatIsOfAnotherTypeIsNamed) {
 }
 
 TEST(ThreeWay, SetsRemovesAndLeaves) {
-  const Value last = parsed(R"({"spec":{"a":1,"gone":2,"deep":{"x":1,"y":2}}})");
-  const Value wanted = parsed(R"({"spec":{"a":1,"b":5,"deep":{"x":3}}})");
+  const Value last = value_from(R"({"spec":{"a":1,"gone":2,"deep":{"x":1,"y":2}}})");
+  const Value wanted = value_from(R"({"spec":{"a":1,"b":5,"deep":{"x":3}}})");
   const Value live =
-      parsed(R"({"spec":{"a":1,"gone":2,"deep":{"x":1,"y":2},"default":9},"status":{"s":1}})");
+      value_from(R"({"spec":{"a":1,"gone":2,"deep":{"x":1,"y":2},"default":9},"status":{"s":1}})");
   EXPECT_EQ(three_way_patch(last, wanted, live),
-            parsed(R"({"spec":{"b":5,"gone":null,"deep":{"x":3,"y":null}}})"));
+            value_from(R"({"spec":{"b":5,"gone":null,"deep":{"x":3,"y":null}}})"));
 }
 
 TEST(ThreeWay, NoChangeIsNull) {
-  const Value wanted = parsed(R"({"apiVersion":"v1","kind":"X","spec":{"a":[1,2]}})");
-  const Value live = parsed(R"({"apiVersion":"v1","kind":"X","spec":{"a":[1,2],"b":3}})");
+  const Value wanted = value_from(R"({"apiVersion":"v1","kind":"X","spec":{"a":[1,2]}})");
+  const Value live = value_from(R"({"apiVersion":"v1","kind":"X","spec":{"a":[1,2],"b":3}})");
   EXPECT_TRUE(three_way_patch(wanted, wanted, live).is_null());
 }
 
 TEST(ThreeWay, WhatOthersRemovedIsNotRemovedAgain) {
-  EXPECT_TRUE(three_way_patch(parsed(R"({"spec":{"gone":1}})"), parsed(R"({"spec":{}})"),
-                              parsed(R"({"spec":{}})"))
+  EXPECT_TRUE(three_way_patch(value_from(R"({"spec":{"gone":1}})"), value_from(R"({"spec":{}})"),
+                              value_from(R"({"spec":{}})"))
                   .is_null());
 }
 
 TEST(LastApplied, RemembersTheBareManifest) {
   const Value marked =
-      with_last_applied(parsed(R"({"apiVersion":"v1","kind":"X","metadata":{"name":"a"}})"));
+      with_last_applied(value_from(R"({"apiVersion":"v1","kind":"X","metadata":{"name":"a"}})"));
   EXPECT_EQ(
       marked["metadata"]["annotations"][kLastApplied].string_or(""),
       "{\"apiVersion\":\"v1\",\"kind\":\"X\",\"metadata\":{\"name\":\"a\",\"annotations\":{}}}"
@@ -98,8 +100,8 @@ TEST(Refusal, OfAPatchWithoutTheObject) {
 }
 
 TEST(NamespaceFor, TheManifestsUnlessAnotherWasAskedFor) {
-  const Value there = parsed(R"({"metadata":{"name":"a","namespace":"default"}})");
-  const Value nowhere = parsed(R"({"metadata":{"name":"a"}})");
+  const Value there = value_from(R"({"metadata":{"name":"a","namespace":"default"}})");
+  const Value nowhere = value_from(R"({"metadata":{"name":"a"}})");
   EXPECT_EQ(namespace_for(there, "", "team-x").value_or("?"), "default");
   EXPECT_EQ(namespace_for(there, "default", "team-x").value_or("?"), "default");
   EXPECT_EQ(namespace_for(nowhere, "", "team-x").value_or("?"), "team-x");

@@ -12,10 +12,10 @@
 namespace rubato::ctl {
 namespace {
 
-class ProcessTest : public testing::Test {
+class ProcessTest : public ::testing::Test {
  protected:
   ProcessTest() {
-    std::string name = testing::TempDir() + "/process-XXXXXX";
+    std::string name = ::testing::TempDir() + "/process-XXXXXX";
     folder_ = ::mkdtemp(name.data());
   }
   ~ProcessTest() override { std::filesystem::remove_all(folder_); }

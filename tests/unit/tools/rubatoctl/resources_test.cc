@@ -33,8 +33,17 @@ TEST_F(ResourceNamed, LooksAtTheCoreAndBehindGroupsThatAreDown) {
     ASSERT_TRUE(type.ok()) << word << ": " << type.error().what();
     EXPECT_EQ(*type, (kube::ResourceType{"", "v1", "resourcequotas", "ResourceQuota", true}));
   }
-  for (const char* word : {"deployment", "deployments.apps"})
+  for (const char* word : {"deployment", "deployments.apps", "deployment.apps"})
     EXPECT_EQ(named(word).value_or({}).group, "apps") << word;
+}
+
+// `get -o name` says "trainingjob.rubato.dev/x", and `delete` takes that.
+TEST_F(ResourceNamed, TakesTheNamesThatWePrint) {
+  for (const kube::ResourceType& type :
+       {named("tj").value_or({}), named("pod").value_or({}), named("deployments").value_or({})}) {
+    const std::string name = display_name(type, "x");
+    EXPECT_EQ(named(name.substr(0, name.find('/'))).value_or({}), type) << name;
+  }
 }
 
 // It may be one of the group that did not answer.

@@ -13,10 +13,10 @@
 namespace rubato::ctl {
 namespace {
 
-class Simulate : public testing::Test {
+class Simulate : public ::testing::Test {
  protected:
   void SetUp() override {
-    folder_ = files_.make_unique_directory(testing::TempDir() + "simulate-").value();
+    folder_ = files_.make_unique_directory(::testing::TempDir() + "simulate-").value();
   }
   void TearDown() override { (void)files_.remove_all(folder_).ok(); }
   Result<std::string> run(const SimulateOptions& options) {
@@ -291,6 +291,27 @@ TEST_F(Simulate, QueuesAreDrawnByWeightsThatAreNotAllZero) {
   ASSERT_FALSE(ran.ok());
   EXPECT_EQ(ran.error().what(),
             "--draw-queues: by their weights, which are all 0; expected one above 0");
+}
+
+TEST_F(Simulate, NodesFailWhereItIsSaid) {
+  SimulateOptions options{.trace = "tests/data/traces/rubato.csv",
+                          .nodes = "1x4:T4,1x4:A100",
+                          .policies = {"fifo"},
+                          .cost = "restart"};
+  EXPECT_EQ(run(options).value().find("FAILURES"), std::string::npos);
+  options.fail = "mtbf=1000";
+  const std::string text = run(options).value();
+  EXPECT_NE(text.find("FAILURES   LOST GPU h\n"), std::string::npos) << text;
+  options.fail = "mtbf=often";
+  EXPECT_EQ(run(options).error().what(),
+            "--fail: \"mtbf=often\": expected mtbf=HOURS (from 0.01), repair=MINUTES (from 0), "
+            "checkpoint=MINUTES (from 0.01) or seed=NUMBER (whole, from 0), each once and at most "
+            "1000000, as in mtbf=720,repair=60");
+  options.fail = "mtbf=1000";
+  options.mode = "pollux-osdi21";
+  EXPECT_EQ(run(options).error().what(),
+            "--fail: in the mode pollux-osdi21 nodes do not fail; leave out --fail, or --mode "
+            "pollux-osdi21");
 }
 
 TEST_F(Simulate, ErrorsSayWhatWasExpected) {

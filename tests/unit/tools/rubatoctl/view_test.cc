@@ -1,3 +1,4 @@
+#include "tools/rubatoctl/demo/terminal.h"
 #include "tools/rubatoctl/local/commands.h"
 #include "tools/rubatoctl/training.h"
 #include "tools/rubatoctl/view/plot.h"
@@ -11,7 +12,7 @@
 namespace rubato::ctl {
 namespace {
 
-json::Value parsed(const char* text) {
+json::Value object_from(const char* text) {
   auto value = json::parse(text);
   EXPECT_TRUE(value.ok());
   return value.value_or(json::Value());
@@ -24,14 +25,14 @@ constexpr const char* kTable = R"({"kind":"Table","columnDefinitions":[
           {"cells":["longer",null,7],"object":{"metadata":{"namespace":"y"}}}]})";
 
 TEST(TextTable, LooksLikeKubectl) {
-  EXPECT_EQ(render(from_server(parsed(kTable), false)),
+  EXPECT_EQ(render(from_server(object_from(kTable), false)),
             "NAME     GPUS\n"
             "a        2/2-4\n"
             "longer\n");
 }
 
 TEST(TextTable, WideAndNamespaces) {
-  EXPECT_EQ(render(from_server(parsed(kTable), true, true)),
+  EXPECT_EQ(render(from_server(object_from(kTable), true, true)),
             "NAMESPACE   NAME     GPUS    QUEUE\n"
             "x           a        2/2-4   default\n"
             "y           longer           7\n");
@@ -114,7 +115,7 @@ TEST(Logs, SayWhatAJobWithoutPodsWaitsFor) {
 
 TEST(Top, ShowsWhatIsKnown) {
   const WallTime now = parse_rfc3339("2026-11-21T08:01:00Z").value();
-  const auto job = parsed(R"({"metadata":{"name":"gpt","namespace":"a"},"status":{
+  const auto job = object_from(R"({"metadata":{"name":"gpt","namespace":"a"},"status":{
     "state":"Running","display":{"gpus":"3/2-4","tokensPerSecond":"5.2k"},
     "progress":{"step":150,"steps":600,"loss":2.5,"estimatedRemainingSeconds":75},
     "rescales":{"count":1,"last":{"from":4,"to":3,"stallSeconds":0.25,
@@ -136,18 +137,23 @@ TEST(Top, IsDrawnInTheRowsThatThereAre) {
       << "the cursor in the last row";
 }
 
+// Of 80 columns the demo's takes more.
+TEST(Progress, IsCutWhereTheTerminalEnds) {
+  EXPECT_EQ(drawn_over("[  1.0s] 1/600"), "\r\x1b[K\x1b[?7l[  1.0s] 1/600\x1b[?7h");
+}
+
 TEST(Nodes, AreListedWithTheirLeases) {
   const WallTime now = parse_rfc3339("2026-11-21T08:01:00Z").value();
   const auto node = [](const std::string& name) {
-    return parsed(
+    return object_from(
         (R"({"metadata":{"name":")" + name +
          R"(","creationTimestamp":"2026-11-21T07:59:00Z"},"status":{)"
          R"("conditions":[{"type":"Ready","status":"True"}],"allocatable":{"nvidia.com/gpu":"4"}}})")
             .c_str());
   };
-  const auto lease =
-      parsed(R"({"metadata":{"name":"n1"},"spec":{"renewTime":"2026-11-21T08:00:50.000000Z"}})");
-  const auto pod = parsed(R"({"spec":{"nodeName":"n2"}})");
+  const auto lease = object_from(
+      R"({"metadata":{"name":"n1"},"spec":{"renewTime":"2026-11-21T08:00:50.000000Z"}})");
+  const auto pod = object_from(R"({"spec":{"nodeName":"n2"}})");
   EXPECT_EQ(nodes_text({node("n1"), node("n2")}, {lease}, {pod, pod}, now),
             "NAME   STATUS   HEARTBEAT   TYPE   GPUS   PODS   AGE\n"
             "n1     Ready    10s ago     -      4      0      2m\n"

@@ -160,6 +160,7 @@ class AgentTest : public ::testing::Test {
     };
     config.grace = 10s;
     config.runs_program = runs_program_;
+    config.is_script = is_script_;
     agent_ = std::make_unique<Agent>(*process_, *network_, *host_, config);
     task_ = process_->spawn("agent", [this](std::stop_token) { status_ = agent_->run(); });
   }
@@ -207,6 +208,7 @@ class AgentTest : public ::testing::Test {
   std::unique_ptr<Agent> agent_;
   std::optional<int> status_;
   bool runs_program_ = false;
+  bool is_script_ = false;
   Task task_;
 };
 
@@ -324,6 +326,30 @@ TEST_F(AgentTest, WhoLeadsNextHearsWhyAWorkerEnded) {
     return (m.hello().crashes() == 1 && tells(m.hello().last_crash())) ||
            (m.exited().crashes() == 1 && tells(m.exited()));
   }));
+}
+
+// It would be started again and again, and its job never be over.
+TEST_F(AgentTest, AScriptThatEndsWithoutAJobHasFailed) {
+  is_script_ = true;
+  start();
+  ASSERT_TRUE(is_welcome());
+  host_->end(0, 1, 0, 0);
+  EXPECT_TRUE(reaches([&] {
+    return a_.has_heard([](const auto& m) {
+      return m.exited().restarting() && m.exited().crashes() == 1 &&
+             m.exited().reason() == "Error" &&
+             m.exited().message().find("made no rubato.Job") != std::string::npos;
+    });
+  }));
+  ASSERT_TRUE(reaches([&] { return host_->spawned.size() == 2; }));
+  wire::WorkerEvent event;
+  event.mutable_standing()->mutable_id()->set_pod_uid("pod-uid");
+  event.mutable_standing()->mutable_id()->set_incarnation(2);
+  event.mutable_standing()->mutable_listen()->set_host("10.0.0.1");
+  host_->say(0, 2, event);
+  host_->end(0, 2, 0, 0);
+  ASSERT_TRUE(reaches([&] { return status_.has_value(); }));
+  EXPECT_EQ(*status_, 0) << "this one has retired";
 }
 
 // Of a generation that the program has left it would be charged to the next one.

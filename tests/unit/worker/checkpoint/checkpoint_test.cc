@@ -264,6 +264,18 @@ TEST_F(CheckpointTest, WeightsAreComparedWithWhatWasWritten) {
   for (const std::string& path : {folder, whole}) EXPECT_EQ(weights_at(files, path).value(), whole);
   EXPECT_EQ(weights_at(files, copy).value(), copy);
   EXPECT_EQ(weights_at(files, "/models/gpt2").value(), "/models/gpt2") << "not a checkpoint";
+  // One that the disk does not show now is no other folder, whose weights nobody compares.
+  const Error unanswered(Code::kUnavailable, "EIO");
+  TroubledFiles troubled(files);
+  troubled.on_stat = [&](const std::string& at) {
+    return at.ends_with("/run.json") ? Status(unanswered) : ok();
+  };
+  for (const std::string& path : {folder, whole, copy})
+    EXPECT_EQ(weights_at(troubled, path).error().code(), Code::kUnavailable) << path;
+  EXPECT_EQ(read_checkpoint_info(troubled, whole).error().code(), Code::kUnavailable);
+  troubled.on_stat = [](const std::string&) { return ok(); };
+  troubled.on_list = [&](const std::string&) { return Status(unanswered); };
+  EXPECT_EQ(weights_at(troubled, folder).error().code(), Code::kUnavailable);
   for (const std::string& path : {whole, copy}) {
     std::fstream damage(path + "/model.safetensors",
                         std::ios::in | std::ios::out | std::ios::binary);

@@ -35,9 +35,11 @@ class TcpCommunicatorTest : public ::testing::Test {
       ImmediateStream stream;
       auto in = pattern(rank, count);
       std::vector<std::int32_t> out(count);
+      HopSums hops{.sent = 1, .got = 1, .excess = 1};
       for (int round = 0; round < 3; ++round) {
-        const Status done = all[rank]->all_reduce_int32(stream, buffer(in), buffer(out));
+        const Status done = all[rank]->all_reduce_int32(stream, buffer(in), buffer(out), &hops);
         ASSERT_TRUE(done.ok()) << done.error().to_string();
+        EXPECT_EQ(hops.excess, 0u);
         EXPECT_EQ(out, expected);
         EXPECT_EQ(in, pattern(rank, count));
         const auto votes = all[rank]->gather("vote of " + std::to_string(rank));

@@ -1,4 +1,5 @@
 #include "common/rng.h"
+#include "tests/unit/worker/support/troubled_files.h"
 #include "worker/data/sampler.h"
 #include "worker/data/token_file.h"
 #include "worker/data/tokenizer.h"
@@ -112,6 +113,12 @@ TEST_F(DataTest, FilesOfMegatronAreRead) {
             std::string::npos);
   EXPECT_NE(why(megatron_index(8, 6).substr(0, 60)).find("60 bytes for"), std::string::npos);
   EXPECT_NE(why("MMIDIDX").find("its magic"), std::string::npos);
+  // An index that the disk does not show now is there: the tokens are no file of another kind.
+  TroubledFiles troubled(files);
+  troubled.on_stat = [](const std::string& at) {
+    return at.ends_with(".idx") ? Status(Error(Code::kUnavailable, "EIO")) : ok();
+  };
+  EXPECT_EQ(TokenFile::open(troubled, bin).error().reason(), "DataUnreadable");
 }
 
 // By what they begin with, under any name; Megatron's by the index beside it.

@@ -67,6 +67,10 @@ TEST(ScriptLaunch, TorchrunIsTakenFromTheCommand) {
     ASSERT_TRUE(found.ok()) << command[0];
     EXPECT_EQ(words_of(*found, 3), program);
   }
+  ::setenv("PYTHON_EXEC", "/other/python", 1);
+  EXPECT_EQ(program_of({"torchrun", "t.py"})->words, (Words{"/other/python", "-u", "t.py"}));
+  EXPECT_EQ(program_of({"python", "t.py"})->words, (Words{"python", "t.py"}));
+  ::unsetenv("PYTHON_EXEC");
   for (const Words& command :
        {Words{}, Words{""}, Words{"torchrun"}, Words{"torchrun", "--nnodes", "2"},
         Words{"torchrun", "--nnodes"}, Words{"torchrun", "--frobnicate", "t.py"},
@@ -76,11 +80,11 @@ TEST(ScriptLaunch, TorchrunIsTakenFromTheCommand) {
 
 TEST(ScriptLaunch, OptionsOfTorchrunThatChangeNothingAreNamed) {
   const EmptyPath path;
-  const auto found = program_of({"torchrun", "--standalone", "--role=trainer", "-t", "3",
+  const auto found = program_of({"torchrun", "--standalone", "--role=trainer", "-t", "3", "-r3",
                                  "--log_dir=/a=b", "--nnodes", "2", "t.py", "--tee"});
   ASSERT_TRUE(found.ok());
   EXPECT_EQ(found->role, "trainer");
-  EXPECT_EQ(found->left_out, (Words{"--standalone", "-t", "--log_dir", "--nnodes"}));
+  EXPECT_EQ(found->left_out, (Words{"--standalone", "-t", "-r3", "--log_dir", "--nnodes"}));
   EXPECT_EQ(program_of({"torchrun", "--role", "reader", "t.py"})->role, "reader");
   EXPECT_EQ(program_of({"torchrun", "t.py"})->role, "default");
   EXPECT_TRUE(program_of({"python3", "t.py", "--tee", "3"})->left_out.empty());
@@ -252,6 +256,10 @@ TEST(ScriptLaunch, RanksAreAsTorchrunGivesThem) {
                                                    {"JAX_COORDINATOR_ADDRESS", "10.0.0.1:7000"},
                                                    {"JAX_PROCESS_ID", "3"}};
   for (const auto& [name, value] : some) EXPECT_EQ(variables.at(name), value) << name;
+  wire::Form v6 = form;
+  v6.mutable_members(0)->mutable_address()->set_host("fd00::1");
+  EXPECT_EQ(environment_of(*place, v6, {}).at("MASTER_ADDR"), "fd00::1");
+  EXPECT_EQ(environment_of(*place, v6, {}).at("JAX_COORDINATOR_ADDRESS"), "[fd00::1]:7000");
   const auto given =
       environment_of(*place, form, {.sets_threads = false, .sets_nccl_errors = false});
   for (const char* name : {"OMP_NUM_THREADS", "TORCH_NCCL_ASYNC_ERROR_HANDLING"})

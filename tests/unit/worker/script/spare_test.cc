@@ -43,6 +43,7 @@ class Spare : public testing::Test {
            "         for name, value in vars(__main__).items() if name.startswith('__')}\n"
            "names.pop('__builtins__')\n"
            "open(os.environ['SAID'], 'a').write(repr((sys.argv, sys.path, names,\n"
+           "    getattr(sys, 'orig_argv', None),\n"
            "    torch.first_path, __main__.Thing is Thing, Thing.__module__,\n"
            "    getattr(__loader__, 'path', ''), (lambda: 0).__code__.co_filename,\n"
            "    sorted(os.environ.items()),\n"

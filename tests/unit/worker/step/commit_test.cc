@@ -155,6 +155,66 @@ TEST(FoldVotes, SumsAreComparedWhereAllHaveWeighedThemAndNoStatesDiffer) {
   EXPECT_EQ(fold_votes(terms(), {a, b}).value().outcome(), wire::OUTCOME_DIVERGED);
 }
 
+// `sum`: what it got from a reduction of 12.
+wire::CommitVote hopped(std::uint64_t sum, std::uint32_t got, std::uint32_t sent,
+                        std::uint32_t excess = 0) {
+  auto one = weighed(3, sum);
+  one.set_micro_batches(1);
+  one.mutable_hops()->set_got(got);
+  one.mutable_hops()->set_sent(sent);
+  one.mutable_hops()->set_excess(excess);
+  return one;
+}
+
+TEST(FoldVotes, WhoMakesASumWrongAgainIsNamed) {
+  struct Case {
+    std::vector<wire::CommitVote> votes;
+    std::vector<std::uint32_t> named;
+  };
+  const auto right = hopped(12, 5, 5);
+  const auto wrong = hopped(13, 5, 5);
+  auto silent = wrong;  // of a build before, or it has not seen the first wrong sum
+  silent.clear_hops();
+  const std::vector<Case> cases{
+      // Rank 2 adds wrongly, and all have the same wrong sum.
+      {{wrong, wrong, hopped(13, 5, 6, 1), hopped(13, 6, 5)}, {2}},
+      // Rank 1 does not get what rank 0 sends.
+      {{wrong, hopped(13, 4, 5), wrong, wrong}, {1}},
+      // All hops are right, and rank 3 has another sum.
+      {{right, right, right, wrong}, {3}},
+      {{right, hopped(13, 5, 5, 1)}, {1}},
+      // Nobody knows.
+      {{wrong, wrong, wrong, wrong}, {}},
+      {{right, wrong, wrong, wrong}, {}},
+      {{wrong, silent, hopped(13, 5, 6, 1), hopped(13, 6, 5)}, {}},
+  };
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    auto votes = cases[i].votes;
+    votes.front().set_micro_batches(terms().micro_batches -
+                                    static_cast<std::uint32_t>(votes.size()) + 1);
+    for (auto& one : votes) one.mutable_given()->set_elements(12 / votes.size());
+    const auto folded = fold_votes(terms(), votes);
+    if (cases[i].named.empty()) {
+      ASSERT_FALSE(folded.ok()) << i;
+      EXPECT_EQ(folded.error().reason(), kWrongSum) << i;
+      continue;
+    }
+    ASSERT_TRUE(folded.ok()) << i;
+    EXPECT_EQ(folded->outcome(), wire::OUTCOME_DIVERGED) << i;
+    EXPECT_TRUE(folded->adds_wrongly()) << i;
+    EXPECT_EQ(std::vector<std::uint32_t>(folded->diverged().begin(), folded->diverged().end()),
+              cases[i].named)
+        << i;
+  }
+  EXPECT_EQ(fold_votes(terms(), {right, right, right, right}).value().outcome(),
+            wire::OUTCOME_APPLY);
+  wire::CommitRecord record;
+  record.set_adds_wrongly(true);
+  record.add_diverged(1);
+  EXPECT_EQ(describe_divergence(terms(), {right, wrong}, record, {"a", "b"}),
+            "the sum of the gradients is wrong again, by b");
+}
+
 // ---- States are compared ----
 
 wire::CommitVote with_state(std::uint64_t digest) {
@@ -210,15 +270,15 @@ TEST(FoldVotes, ADifferenceWinsOverOverflowAndNonFinite) {
 
 TEST(DescribeDivergence, SaysWhoAndWhat) {
   const std::string text = describe_divergence(
-      terms(), {with_state(0x11), with_state(0x22), with_state(0x11)}, {"a", "b", "c"});
+      terms(), {with_state(0x11), with_state(0x22), with_state(0x11)}, {}, {"a", "b", "c"});
   EXPECT_EQ(text,
             "part 8 of 64 of the state is 0000000000000011 at a, c, but "
             "0000000000000022 at b");
   CommitTerms before_a_checkpoint = terms();
   before_a_checkpoint.whole_state = true;
-  EXPECT_EQ(
-      describe_divergence(before_a_checkpoint, {with_state(0x11), with_state(0x22)}, {"a", "b"}),
-      "the state is 0000000000000011 at a, but 0000000000000022 at b");
+  EXPECT_EQ(describe_divergence(before_a_checkpoint, {with_state(0x11), with_state(0x22)}, {},
+                                {"a", "b"}),
+            "the state is 0000000000000011 at a, but 0000000000000022 at b");
 }
 
 TEST(StateDigest, SeesEachBitInOnePartAndWhereTheStateStands) {

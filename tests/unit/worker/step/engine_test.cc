@@ -151,6 +151,69 @@ TEST_F(EngineTest, AWrongSumIsNotAppliedAndTheJobGoesOn) {
   }
 }
 
+// At one member, each time: the second time its links and what it has added tell who it is.
+TEST_F(EngineTest, WhoMakesASumWrongAgainIsLeftOut) {
+  const std::string expected = reference(12);
+  for (int i = 0; i < 2; ++i) {
+    FakeTroubles troubles;
+    if (i == 1)
+      troubles.on_reduced = [](std::uint64_t step, Buffer reduced) {
+        if (step == 7) static_cast<std::int32_t*>(reduced.address())[321] += 1 << 20;
+      };
+    workers_.push_back(std::make_unique<TestWorker>(i, secret_.dir(), 12, troubles));
+  }
+  tell({0, 1}, form(1, wire::FORM_START, {0, 1}));
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(at(i).until_failure().reason(), "WrongSum");
+  abort({0, 1}, 2);
+  wire::WorkerCommand command = form(2, wire::FORM_RECOVER, {0, 1});
+  command.mutable_form()->set_base_seq(7);
+  tell({0, 1}, command);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(at(i).until_diverged(), std::vector<std::uint32_t>{1});
+    EXPECT_NE(at(i).difference().find("wrong again, by pod-1/0#1"), std::string::npos)
+        << at(i).difference();
+  }
+  EXPECT_FALSE(at(1).standing().has_state());
+  abort({0}, 3);
+  EXPECT_EQ(at(0).standing().seq(), 7u);
+  EXPECT_FALSE(at(0).standing().reduced());
+  command = form(3, wire::FORM_RECOVER, {0});
+  command.mutable_form()->set_base_seq(7);
+  tell({0}, command);
+  EXPECT_TRUE(at(0).until_phase(wire::WORKER_FINISHED));
+  EXPECT_EQ(at(0).lines("weights=").at(0), expected);
+}
+
+// At all alike: nobody is to blame, and what the device adds by is not offered again at once.
+TEST_F(EngineTest, WhereADeviceAddsWronglyAgainLinksAreToAdd) {
+  FakeTroubles troubles;
+  troubles.on_reduced = [times = 0](std::uint64_t step, Buffer reduced) mutable {
+    if (step == 7 && ++times <= 2) static_cast<std::int32_t*>(reduced.address())[321] += 1 << 20;
+  };
+  make(2, 12, troubles);
+  wire::WorkerCommand command = form(1, wire::FORM_START, {0, 1});
+  command.mutable_form()->set_collective("nccl-2.28.9");
+  tell({0, 1}, command);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(at(i).until_failure().reason(), "WrongSum");
+    EXPECT_EQ(at(i).distrusts(), 0);
+  }
+  abort({0, 1}, 2);
+  command = form(2, wire::FORM_RECOVER, {0, 1});
+  command.mutable_form()->set_base_seq(7);
+  command.mutable_form()->set_collective("nccl-2.28.9");
+  tell({0, 1}, command);
+  for (int i = 0; i < 2; ++i)
+    EXPECT_TRUE(at(i).until([&](const wire::WorkerStanding&) { return at(i).distrusts() == 1; }));
+  abort({0, 1}, 3);
+  command = form(3, wire::FORM_RECOVER, {0, 1});
+  command.mutable_form()->set_base_seq(7);
+  tell({0, 1}, command);
+  EXPECT_TRUE(at(0).until_phase(wire::WORKER_FINISHED));
+  EXPECT_EQ(at(0).failure().reason(), "WrongSum");
+  EXPECT_EQ(at(0).distrusts(), 1);
+}
+
 TEST_F(EngineTest, ANonFiniteStepIsTriedAgainOnce) {
   FakeTroubles troubles;
   troubles.non_finite_step = 3;

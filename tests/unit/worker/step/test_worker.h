@@ -8,6 +8,7 @@
 #include "worker/protocol/wire.pb.h"
 #include "worker/step/step_engine.h"
 
+#include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -19,6 +20,17 @@
 #include <gtest/gtest.h>
 
 namespace rubato::worker {
+
+// Counts how often the device's own way of adding was found wrong again.
+class CountingFactory : public TcpCommunicatorFactory {
+ public:
+  CountingFactory(LinkHub& hub, Device& device, std::atomic<int>& distrusts)
+      : TcpCommunicatorFactory(hub, device), distrusts_(distrusts) {}
+  void note_wrong_sums() override { ++distrusts_; }
+
+ private:
+  std::atomic<int>& distrusts_;
+};
 
 class TestWorker {
  public:
@@ -44,7 +56,7 @@ class TestWorker {
         },
         .make_factory =
             [this](Device& device) {
-              return std::make_unique<TcpCommunicatorFactory>(*hub_, device);
+              return std::make_unique<CountingFactory>(*hub_, device, distrusts_);
             },
         .emit =
             [this](const wire::WorkerEvent& event) {
@@ -145,12 +157,14 @@ class TestWorker {
     }
     return found;
   }
+  int distrusts() const { return distrusts_; }
   StepEngine& engine() { return *engine_; }
 
  private:
   ThreadExecutor executor_;
   PosixFileSystem files_;
   std::unique_ptr<LinkHub> hub_;
+  std::atomic<int> distrusts_{0};
   std::mutex mutex_;
   std::condition_variable changed_;
   wire::WorkerStanding standing_;
