@@ -186,8 +186,10 @@ def said_of(value):
 def test_the_table_of_the_install_page_has_the_defaults_of_the_chart():
     page = (ROOT / "docs" / "install.md").read_text()
     values = yaml.safe_load((CHART / "values.yaml").read_text())
-    in_words = {"namespaces": "all", "installation": "the release's name", "priorityClasses": "three"}
+    in_words = {"namespaces": "all", "installation": "the release's name", "priorityClasses": "three",
+                "scheduler.leavingTaints": "seven keys"}
     assert not values["namespaces"] and not values["installation"] and len(values["priorityClasses"]) == 3
+    assert len(values["scheduler"]["leavingTaints"]) == 7
     table = page.split("| value | default |")[1].split("\n\n")[0]
     rows = re.findall(r"^\| (`[^|]*`) \| ([^|]*) \|", table, re.M)
     assert len(rows) > 10
