@@ -5,6 +5,8 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <ranges>
+#include <span>
 #include <sstream>
 #include <utility>
 
@@ -74,15 +76,14 @@ Error at_line(const YAML::Node& node, const char* what) {
 
 bool is_merge_key(const YAML::Node& key) { return key.Scalar() == "<<" && key.Tag() != "!"; }
 
-// What the values of merge keys bring where `to` has nothing of that name; the first of them wins.
+// What the value of a merge key has goes over what `to` has so far; of a list its first map wins.
 Status merge(const YAML::Node& key, const Value& from, Value& to) {
-  if (from.is_array()) {
-    for (const Value& one : from.items()) TRY_OK(merge(key, one, to));
-    return ok();
+  const std::span<const Value> maps =
+      from.is_array() ? std::span(from.items()) : std::span(&from, 1);
+  for (const Value& map : std::views::reverse(maps)) {
+    if (!map.is_object()) return at_line(key, "what << names is neither a map nor a list of maps");
+    for (const auto& [name, value] : map.members()) to.set(name, value);
   }
-  if (!from.is_object()) return at_line(key, "what << names is neither a map nor a list of maps");
-  for (const auto& [name, value] : from.members())
-    if (!to.has(name)) to.set(name, value);
   return ok();
 }
 
@@ -105,16 +106,15 @@ Result<Value> convert(const YAML::Node& node, std::size_t depth, Budget& budget)
     }
     case YAML::NodeType::Map: {
       Value out = Value::object();
-      std::vector<std::pair<YAML::Node, Value>> merged;
       for (const auto& member : node) {
         if (!member.first.IsScalar()) return at_line(member.first, "keys must be plain words");
         TRY(Value value, convert(member.second, depth + 1, budget));
-        if (is_merge_key(member.first))
-          merged.emplace_back(member.first, std::move(value));
-        else
-          out.set(member.first.Scalar(), std::move(value));
+        if (is_merge_key(member.first)) {
+          TRY_OK(merge(member.first, value, out));
+          continue;
+        }
+        out.set(member.first.Scalar(), std::move(value));
       }
-      for (const auto& [key, from] : merged) TRY_OK(merge(key, from, out));
       return out;
     }
   }

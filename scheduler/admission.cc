@@ -96,4 +96,26 @@ void admit_by_load(Problem& problem, double max_load) {
   if (max_load > 0) LoadAdmission(problem, max_load).run();
 }
 
+void admit_by_guarantees(Problem& problem) {
+  const auto may_wait = [](const Job& job) { return !job.preemptible && !job.started; };
+  if (std::ranges::none_of(problem.state().jobs, may_wait)) return;
+  QuotaBook lasting(problem);
+  if (!lasting.has_guarantees()) return;
+  for (JobIndex j; j < problem.end_of_jobs(); ++j) {
+    const Job& job = problem.job(j);
+    if (job.preemptible || !job.guest_of.empty()) continue;
+    Gpus left = job.min;
+    for (std::size_t i = 0; i < job.held.size() && left > 0; ++i) {
+      if (!job.held[i].stays()) continue;
+      lasting.take(problem.queue_of(j), problem.held_at(j)[i].type, job.held[i].gpus);
+      left -= job.held[i].gpus;
+    }
+  }
+  for (JobIndex j; j < problem.end_of_jobs(); ++j) {
+    const Queue* queue = problem.queue(problem.queue_of(j));
+    if (!may_wait(problem.job(j)) || queue == nullptr || !queue->cells.empty()) continue;
+    if (types_guaranteed(lasting, problem, j, problem.group(j).types).empty()) problem.keep_out(j);
+  }
+}
+
 }  // namespace rubato::sched

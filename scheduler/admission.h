@@ -22,4 +22,9 @@ namespace rubato::sched {
 // Tells the problem who waits (Problem::held_back). `max_load`: 0: everybody is admitted.
 void admit_by_load(Problem& problem, double max_load);
 
+// Tells it which jobs, that are not preemptible, must start inside a guarantee that has no room for
+// them in this round (Problem::keep_out): what a policy would keep for them would lie idle. Asked
+// once all guarantees are known; who may find room in cells is left to the session.
+void admit_by_guarantees(Problem& problem);
+
 }  // namespace rubato::sched

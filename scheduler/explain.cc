@@ -183,11 +183,13 @@ std::string waits_for_others_to_end(const Verdict& v, const Job& job) {
 }
 
 std::string not_inside_guarantee(const Verdict& v, const Job& job) {
+  const bool waits = v.in_use > 0;
   return fmt::format(
       "needs {} and may not be preempted; such jobs start inside what their queue is guaranteed, "
-      "and queue \"{}\" has no room for it there beside others of the kind: wait for these, give "
-      "the queue a larger guarantee, or make it preemptible",
-      counted(v.needed, "more GPU"), job.queue);
+      "and queue \"{}\" has no room for it there{}: {}give the queue a larger guarantee, or make "
+      "it preemptible",
+      counted(v.needed, "more GPU"), job.queue, waits ? " beside others of the kind" : "",
+      waits ? "wait for these, " : "");
 }
 
 std::string not_admitted_yet(const Verdict& v, const Job& job) {

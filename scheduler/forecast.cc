@@ -38,7 +38,7 @@ class Replay {
       const Plan plan = make_plan(state_, *policy_, config_);
       if (note(plan) || (sought && starts_[*sought]) || starts_unknown(plan)) break;
       apply(plan);
-      if (!release_leavers() && !go_to_next_end()) break;
+      if (!release_leavers() && !go_to_next_end(plan)) break;
     }
     return std::move(starts_);
   }
@@ -115,15 +115,19 @@ class Replay {
     for (std::size_t i = 0; i < freed.size(); ++i) release(job.held[i], freed[i]);
   }
 
-  // … or, before that, from when on another job may be stopped. False: nothing more is known to
-  // end.
-  bool go_to_next_end() {
+  // … or, before that and where one waits for it, from when on another job may be stopped. False:
+  // nothing more is known to end.
+  bool go_to_next_end(const Plan& plan) {
+    const bool waits_for_least_times = std::ranges::any_of(plan.verdicts, [](const Verdict& one) {
+      return one.reason == Reason::kOthersNotPreemptible && one.until_ms;
+    });
     std::vector<TimeMs> ends;
     ends.reserve(state_.jobs.size());
     TimeMs passing = kNoEnd;
     for (const Job& job : state_.jobs) {
       ends.push_back(end_of(job));
-      passing = std::min({passing, ends.back(), preemptible_in(job)});
+      passing = std::min(passing, ends.back());
+      if (waits_for_least_times) passing = std::min(passing, preemptible_in(job));
     }
     if (passing == kNoEnd) return false;
     passed_ += passing;

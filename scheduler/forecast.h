@@ -1,8 +1,8 @@
 // Forecast: when jobs that wait will have their minimum, if all goes on as it is: running jobs end
 // when what is left of them is done at the pace of what they hold, what is released is free at
-// once, and nobody comes. After each end, and when one that is not to be stopped yet may be, a plan
-// is made, until all that wait are placed, nothing more is known to end within two years, or as
-// many plans were made as may be.
+// once, and nobody comes. After each end, and where one waits for that, when another that is not to
+// be stopped yet may be, a plan is made, until all that wait are placed, nothing more is known to
+// end within two years, or as many plans were made as may be.
 //
 // Job::remaining_ms says how long a job takes at its minimum; with more GPUs it is as much faster
 // as its throughput is larger. Jobs of which that is not known hold what they have for ever; and

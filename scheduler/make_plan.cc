@@ -57,6 +57,8 @@ void share_beside_gpus(const ClusterState& state, const Policy& policy, const Po
   CHECK(!plan.cpu_memory || are_within(*plan.cpu_memory, state, places));
 }
 
+constexpr std::size_t kNamedMost = 10'000;  // jobs and nodes
+
 // Waits for GPUs that others have and, by their rights, need not give.
 bool waits_for_gpus(const Verdict& verdict) {
   const bool waits = verdict.reason == Reason::kInsufficientGpus ||
@@ -78,11 +80,12 @@ std::map<std::string, const Job*> kept_and_stopped(const ClusterState& state, co
 }
 
 // Whom another plan, in which all jobs may be stopped, makes room for by stopping some that are not
-// to be waits for these.
+// to be waits for these. That plan takes as long as the first: not where that is long.
 void name_those_that_run_on(const Problem& problem, const Targets& targets,
                             const PolicyConfig& config, Plan& plan) {
   const ClusterState& state = problem.state();
   const auto runs_on = [&](const Job& job) { return job.runs_on(state.now_ms); };
+  if (state.jobs.size() + state.nodes.size() > kNamedMost) return;
   if (!config.preempt || std::ranges::none_of(state.jobs, runs_on) ||
       std::ranges::none_of(plan.verdicts, waits_for_gpus))
     return;
@@ -116,6 +119,7 @@ Plan make_plan(const ClusterState& state, const Policy& policy, const PolicyConf
   admit_by_load(problem, config.max_load);
   std::map<std::string, Gpus> shares;
   if (config.queue_weights) shares = guarantee_by_weight(problem);
+  admit_by_guarantees(problem);
   const Targets targets = policy.decide(problem);
   Plan plan = Session(problem, targets, config).run();
   name_those_that_run_on(problem, targets, config, plan);
@@ -137,6 +141,7 @@ std::optional<Certificate> certify(const ClusterState& state, const PolicyConfig
   Problem problem(state);
   admit_by_load(problem, config.max_load);
   if (config.queue_weights) guarantee_by_weight(problem);
+  admit_by_guarantees(problem);
   const auto values = (*policy)->values(problem);
   if (!values) return std::nullopt;
   return certify(problem, *values, plan);

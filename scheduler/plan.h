@@ -151,7 +151,8 @@ enum class Reason {
   kOthersNotPreemptible,  // waits_for: would be stopped for it, if they were not to run on
                           // (Job::runs_on); until_ms: when they may be
   kGuaranteeFull,         // Job::preemptible is false, and what its queue is guaranteed has no room
-                          // for it beside others of which it is, too
+                          // for it beside others of which it is, too; in_use: held by those of its
+                          // queue
   kNodeLeaves,            // placed: pods of it stay on `node`, which is about to go
 };
 

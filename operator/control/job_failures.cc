@@ -17,6 +17,7 @@ namespace {
 
 // In this time a pod is made, and the agent of one that runs has found a new leader.
 constexpr Duration kHearing = 10s;
+constexpr Duration kStartsAgain = 10s;    // until who still starts is looked at again
 constexpr std::size_t kProblemsTold = 8;  // of a job's pods, in one sentence
 
 // It may be there, or its agent heard of, in a moment: nothing else is missing.
@@ -77,16 +78,22 @@ Duration JobPass::time_after_sleep() const { return time_to_hear(d_.coordinator.
 Status JobPass::check_gang() {
   if (!view_ || !view_->waiting_since || !job_.status.allocation->since) return ok();
   Duration left = time_after_sleep();
+  const std::set<std::string_view> heard(view_->heard_pods.begin(), view_->heard_pods.end());
   std::int64_t gpus_soon = 0;
+  std::int64_t gpus_heard = 0;
   for (const auto& [name, allocated] : allocated_) {
     const kube::Pod* pod = find(name);
     left = std::max(left, time_to_come(*allocated, pod));
+    if (heard.contains(name)) gpus_heard += allocated->gpus;
     if (may_come_at_once(pod)) gpus_soon += allocated->gpus;
     if (pod != nullptr && is_member(pod->meta.uid))
       left = std::max<Duration>(
           left, *view_->waiting_since + d_.policy.get()->gang_start - d_.executor.now());
   }
   if (gpus_soon >= job_.spec.gpus.min) left = std::max(left, time_to_hear(*view_->waiting_since));
+  // Enough have come. How long a process may take to get ready is the coordinator's to say.
+  if (gpus_heard >= job_.spec.gpus.min && view_->is_starting)
+    left = std::max<Duration>(left, kStartsAgain);
   if (left > 0s) {
     again_ = std::min(again_, left);
     return ok();

@@ -53,8 +53,10 @@ api::Allocation allocation_after(const api::TrainingJob& job, const sched::Actio
   for (const auto& pod : next.pods) next.gpus += pod.gpus;
   if (next.pods.empty())
     next.running_since.reset();
-  else if (!had_pods || !next.running_since)
+  else if (!had_pods)
     next.running_since = now;
+  else if (!next.running_since)  // an earlier release began it: it has run since then at least
+    next.running_since = job.status.allocation->since.value_or(now);
   return next;
 }
 

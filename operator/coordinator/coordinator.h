@@ -189,6 +189,9 @@ struct View : Progress {
   // Whose process has shown no sign of work since it began, for long; empty: nobody's. A script of
   // runtime `pytorch` shows none before it makes its Job and iterates over it.
   std::string idle_process;
+  // The first process of a pod is on its way to READY, and has not been too long about it: it reads
+  // the data, say, or a script makes its model. One that was started again has failed before.
+  bool is_starting = false;
   std::uint64_t recomputed_steps = 0;
   std::uint64_t ended_at = 0;  // the step after which the script ended the job; 0: it has not
   std::optional<MonoTime> parked_since;

@@ -384,6 +384,7 @@ class JobMachine {
   std::string forming_reason() const;
   std::string why_unread(MonoTime now) const;
   std::string who_idles(MonoTime now) const;
+  bool is_starting(MonoTime now) const;
   void enter(Phase phase, std::string reason);
   void note_marks(const wire::WorkerStanding& standing);
   const wire::WorkerStanding* furthest_member();

@@ -280,7 +280,7 @@ std::string JobMachine::who_idles(MonoTime now) const {
       if (may_idle && now >= worker.progress_at + kIdleLong)
         return fmt::format(
             "worker {} of pod {} on node {} has run for {} s without a sign of work; after {} s "
-            "its process is ended and started again",
+            "at the latest its process is ended",
             slot, agent.name, agent.node, in_seconds(kIdleLong),
             in_seconds(timing_.start_deadline));
     }
@@ -288,9 +288,24 @@ std::string JobMachine::who_idles(MonoTime now) const {
   return "";
 }
 
+bool JobMachine::is_starting(MonoTime now) const {
+  if (wish_.is_stateless) return false;
+  return std::ranges::any_of(agents_, [&](const auto& of_pod) {
+    const Agent& agent = of_pod.second;
+    if (!agent.connected || agent.pod == nullptr) return false;
+    return std::ranges::any_of(agent.workers, [&](const auto& in_slot) {
+      const Worker& worker = in_slot.second;
+      return worker.standing.phase() == wire::WORKER_STARTING && !worker.exited &&
+             !worker.refusal && worker.standing.id().incarnation() <= 1 &&
+             now < worker.progress_at + timing_.start_deadline;
+    });
+  });
+}
+
 void JobMachine::refresh_view(MonoTime now) {
   show(view_.checkpoint_unread, why_unread(now));
   show(view_.idle_process, who_idles(now));
+  show(view_.is_starting, is_starting(now));
   refresh_phase(now);
   show(view_.taking_over, held_);
   show(view_.stop_since, stop_since_);

@@ -230,7 +230,7 @@ const Problem::Overload* Problem::held_back(JobIndex j) const {
 }
 
 bool Problem::is_kept_out(JobIndex j) const {
-  return sched::is_kept_out(job(j)) || held_back(j) != nullptr;
+  return sched::is_kept_out(job(j)) || held_back(j) != nullptr || beyond_guarantees_.contains(j);
 }
 
 bool Problem::takes_part(JobIndex j) const {

@@ -10,6 +10,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -121,7 +122,10 @@ class Problem {
   // Before anybody asks who takes part (scheduler/admission.h).
   void hold_back(JobIndex j, Overload why) { held_back_[j] = why; }
   const Overload* held_back(JobIndex j) const;  // null: it is admitted
-  // It is not let in by its caller, or not admitted yet.
+  // It must start inside a guarantee that has no room for it (scheduler/admission.h): no policy is
+  // to give it anything meanwhile. Before any is asked.
+  void keep_out(JobIndex j) { beyond_guarantees_.insert(j); }
+  // It is not let in by its caller, or not admitted yet, or kept out.
   bool is_kept_out(JobIndex j) const;
   // Whether it may have GPUs, as far as it and its queue are concerned.
   bool takes_part(JobIndex j) const;
@@ -191,6 +195,7 @@ class Problem {
   std::vector<HeldAt> held_at_;                        // of all jobs, one after the other
   Table<JobIndex, std::size_t> first_held_;
   std::map<JobIndex, Overload> held_back_;
+  std::set<JobIndex> beyond_guarantees_;
   mutable std::unordered_map<Like, GroupIndex, LikeHash> group_numbers_;
   mutable Table<GroupIndex, JobGroup> groups_;
   mutable Table<JobIndex, std::optional<GroupIndex>> group_of_job_;

@@ -1,6 +1,7 @@
 #include "scheduler/model/quota.h"
 
 #include "common/planted.h"
+#include "scheduler/model/sizes.h"
 
 #include <algorithm>
 
@@ -186,6 +187,26 @@ std::optional<TypeIndex> type_with_room(const QuotaBook& quota, const Problem& p
   for (const TypeIndex type : problem.group(j).types)
     if ((problem.job(j).mix ? quota.room(queue) : quota.room(queue, type)) >= wanted) return type;
   return std::nullopt;
+}
+
+std::vector<TypeIndex> types_guaranteed(const QuotaBook& lasting, const Problem& problem,
+                                        JobIndex j, const std::vector<TypeIndex>& types) {
+  const auto guarantees_part_of = [&](QueueIndex whole) {
+    for (QueueIndex q; q.value < problem.count_queues(); ++q) {
+      if (q == whole || !lasting.is_part_of(q, whole)) continue;
+      const auto& quotas = problem.quotas_of(q);
+      if (std::ranges::any_of(quotas, [](const auto& one) { return one.second.guaranteed > 0; }))
+        return true;
+    }
+    return false;
+  };
+  const Gpus least = size_at_least(problem.job(j), 0).value_or(problem.job(j).min);
+  std::vector<TypeIndex> guaranteed;
+  for (const TypeIndex type : types) {
+    const auto queue = lasting.guarantor(problem.queue_of(j), type, least);
+    if (queue && !guarantees_part_of(*queue)) guaranteed.push_back(type);
+  }
+  return guaranteed;
 }
 
 }  // namespace rubato::sched

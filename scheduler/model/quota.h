@@ -152,4 +152,11 @@ class QuotaBook {
 std::optional<TypeIndex> type_with_room(const QuotaBook& quota, const Problem& problem, JobIndex j,
                                         Gpus wanted);
 
+// Of `types` those of which a job that is not preemptible may start: what its queue is guaranteed,
+// or a parent, has room for its minimum, beside what the book has of others of its kind. A parent
+// with a part that is guaranteed something of its own does not count: that is not to wait for jobs
+// that have it of the whole.
+std::vector<TypeIndex> types_guaranteed(const QuotaBook& lasting, const Problem& problem,
+                                        JobIndex j, const std::vector<TypeIndex>& types);
+
 }  // namespace rubato::sched

@@ -21,7 +21,8 @@ A policy says in which order jobs are served, and whom they may displace. All el
   as its queue and priority class allow it. What a queue has lent of its guarantee it gets back under every policy, down
   to minimums. In a queue that has all that its limit allows its own jobs make room for each other so.
 - A job that is [not to be preempted](queues.md#jobs-that-are-not-to-be-preempted) and runs keeps its minimum, and is
-  not moved.
+  not moved for others.
+- What a job has on nodes that are [about to go](install.md#maintenance-and-spot-nodes) moves to others that have room.
 - A job that may use several GPU types starts, where the policy says nothing of types, on the one that fewest waiting
   jobs are bound to.
 - Priority (`priorityClassName`) comes before any policy's own order.
@@ -45,7 +46,8 @@ spec:
 
 Measured on one set of traces: [benchmarks.md](benchmarks.md#policies). What a policy would have done with your jobs:
 `rubatoctl simulate --compare` ([simulate.md](simulate.md)); what it does with one state of your cluster: `rubatoctl
-plan` ([snapshot.md](snapshot.md)).
+plan` ([snapshot.md](snapshot.md)), and what another one would do with it: `rubatoctl what-if --policy`
+([there](snapshot.md#what-if)).
 
 )";
 

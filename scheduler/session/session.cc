@@ -236,9 +236,10 @@ void Session::give_minimum(Entry& entry) {
   const bool is_full = no.outcome == Outcome::kNotNow && no.reason == Reason::kQueueLimit;
   if (no.outcome != Outcome::kPlaced && !is_full) return verdict(entry, std::move(no));
   if (!keep_to_guarantee(entry))
-    return verdict(
-        entry,
-        {.outcome = Outcome::kNotNow, .reason = Reason::kGuaranteeFull, .needed = no.needed});
+    return verdict(entry, {.outcome = Outcome::kNotNow,
+                           .reason = Reason::kGuaranteeFull,
+                           .needed = no.needed,
+                           .in_use = lasting_.used(queue_of(entry))});
   if (waits_in_turn(entry, *wanted)) {
     if (is_full) verdict(entry, std::move(no));
     return;

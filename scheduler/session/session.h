@@ -128,6 +128,14 @@ class Session {
     std::size_t removed = 0;  // pods, when `leaves` was made of these
     std::vector<std::pair<NodeIndex, Resources>> leaves = {};
   };
+  // Of a job that is not where the policy says.
+  struct Move {
+    Entry* entry;
+    std::vector<Pod> right = {};
+    std::vector<Pod> leaving = {};
+    std::vector<NodeIndex> open = {};  // its places without a pod of it
+    bool stops = false;                // for those that are right are less than its minimum
+  };
   // A size that a job could grow to.
   struct Step {
     double gain;
@@ -199,7 +207,9 @@ class Session {
   // session_places.cc
   const std::vector<NodeIndex>* places_of(const Entry& entry) const;
   void leave_other_places();
-  void leave_for_places(Entry& entry, const std::vector<NodeIndex>& places);
+  static Move move_of(Entry& entry, const std::vector<NodeIndex>& places);
+  void leave_out_who_stays(std::vector<Move>& moves);
+  void leave_for_places(Move& move);
   bool waits_for_places(const Entry& entry) const;
   std::optional<std::vector<NodeIndex>> missing_places(const Entry& entry) const;
 
@@ -321,7 +331,6 @@ class Session {
   QueueIndex widest_queue_of(const Entry& entry) const;
   std::size_t guarantee_rank(const Entry& entry, Gpus more, const QuotaBook& quota) const;
   bool may_borrow(const Entry& entry) const;
-  bool guarantees_parts(QueueIndex whole) const;
   std::vector<TypeIndex> types_guaranteed(const Entry& entry) const;
   bool keep_to_guarantee(Entry& entry);
   void count_lasting_held(const Entry& entry);

@@ -158,6 +158,7 @@ std::vector<TypeIndex> Session::types_in_cells(const Entry& entry, const Bound& 
 // At once, where there is room now; else when who is there has left.
 void Session::enter_cells(Entry& entry, const std::vector<Cells::Place>& places) {
   const Job& job = *entry.job;
+  if (!places.empty()) count_lasting_started(entry, problem_.type_of(places.front().node));
   std::map<NodeIndex, std::int64_t> pods;
   for (const Cells::Place& place : places) ++pods[place.node];
   const bool is_free = std::ranges::all_of(

@@ -78,32 +78,16 @@ void Session::list_waiting() {
 
 // Jobs that are not preemptible hold together, with their minimums, what their queues are
 // guaranteed at most, where anything is guaranteed: so no guarantee waits for them. What those that
-// may be stopped hold beside them does not count.
+// may be stopped hold beside them does not count. Who has cells and nothing else borrows nothing.
 bool Session::may_borrow(const Entry& entry) const {
   const Job& job = *entry.job;
-  return job.preemptible || job.started || !(lasting_.has_guarantees() || cells_.exist());
-}
-
-// Something of its own to a part of it: that is not to wait for jobs that have it of the whole.
-bool Session::guarantees_parts(QueueIndex whole) const {
-  for (QueueIndex q; q < kept_.end_key(); ++q) {
-    if (q == whole || !lasting_.is_part_of(q, whole)) continue;
-    const auto& quotas = problem_.quotas_of(q);
-    if (std::ranges::any_of(quotas, [](const auto& one) { return one.second.guaranteed > 0; }))
-      return true;
-  }
-  return false;
+  if (job.preemptible || job.started || is_confined_to_cells(entry)) return true;
+  return !lasting_.has_guarantees() && !cells_.exist();
 }
 
 // Of which it may start.
 std::vector<TypeIndex> Session::types_guaranteed(const Entry& entry) const {
-  const Gpus least = size_at_least(*entry.job, 0).value_or(entry.min);
-  std::vector<TypeIndex> types;
-  for (const TypeIndex type : types_for(entry)) {
-    const auto queue = lasting_.guarantor(queue_of(entry), type, least);
-    if (queue && !guarantees_parts(*queue)) types.push_back(type);
-  }
-  return types;
+  return sched::types_guaranteed(lasting_, problem_, entry.index, types_for(entry));
 }
 
 // False: there is no room for it there. Where not all types are guaranteed it gets one that is,

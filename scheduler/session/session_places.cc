@@ -21,11 +21,48 @@ const std::vector<NodeIndex>* Session::places_of(const Entry& entry) const {
 void Session::leave_other_places() {
   is_emptied_.assign(problem_.end_of_nodes().value, false);
   for (const auto& [node, per_pod] : leaving_) is_emptied_[node.value] = true;
+  std::vector<Move> moves;
   for (Entry& entry : entries_) {
     const auto* places = places_of(entry);
     const bool may_change = entry.job->settled && entry.remove.empty() && entry.now > 0 &&
                             !is_in_cells(entry) && has_queue(entry);
-    if (places != nullptr && may_change) leave_for_places(entry, *places);
+    if (places == nullptr || !may_change) continue;
+    Move move = move_of(entry, *places);
+    if (!move.leaving.empty()) moves.push_back(std::move(move));
+  }
+  leave_out_who_stays(moves);
+  for (Move& move : moves) leave_for_places(move);
+}
+
+Session::Move Session::move_of(Entry& entry, const std::vector<NodeIndex>& places) {
+  const Job& job = *entry.job;
+  Move move{.entry = &entry, .open = places};
+  for (const Pod& pod : entry.pods) {
+    const auto found = std::ranges::find(move.open, node_of(pod));
+    (found == move.open.end() ? move.leaving : move.right).push_back(pod);
+    if (found != move.open.end()) move.open.erase(found);
+  }
+  const Gpus left = entry.now - std::ssize(move.leaving) * job.per_pod.gpus;
+  move.stops = size_at_most(job, left) != left || left < job.min;
+  return move;
+}
+
+// Those that are not to be stopped, and who would leave for the places of one that stays: it would
+// not come to have them.
+void Session::leave_out_who_stays(std::vector<Move>& moves) {
+  std::vector<bool> is_kept(problem_.end_of_nodes().value, false);
+  const auto stays = [&](const Move& move) {
+    if (move.stops && !move.entry->may_stop) return true;
+    return config_.preempt &&
+           std::ranges::any_of(move.open, [&](NodeIndex node) { return is_kept[node.value]; });
+  };
+  for (std::size_t before = moves.size() + 1; moves.size() < before;) {
+    before = moves.size();
+    std::erase_if(moves, [&](const Move& move) {
+      if (!stays(move)) return false;
+      for (const Pod& pod : move.leaving) is_kept[node_of(pod).value] = true;
+      return true;
+    });
   }
 }
 
@@ -38,20 +75,9 @@ bool Session::waits_for_places(const Entry& entry) const {
 
 // The pods that are not where they should be; all of them, where those that are right are fewer
 // than its minimum.
-void Session::leave_for_places(Entry& entry, const std::vector<NodeIndex>& places) {
-  std::vector<NodeIndex> open = places;
-  std::vector<Pod> right;
-  std::vector<Pod> leaving;
-  for (const Pod& pod : entry.pods) {
-    const auto found = std::ranges::find(open, node_of(pod));
-    (found == open.end() ? leaving : right).push_back(pod);
-    if (found != open.end()) open.erase(found);
-  }
-  if (leaving.empty()) return;
-  const Job& job = *entry.job;
-  const Gpus left = entry.now - std::ssize(leaving) * job.per_pod.gpus;
-  const bool stops = size_at_most(job, left) != left || left < job.min;
-  if (stops && !entry.may_stop) return;
+void Session::leave_for_places(Move& move) {
+  auto& [of, right, leaving, open, stops] = move;
+  Entry& entry = *of;
   if (stops) {
     leaving = entry.pods;
     right.clear();
@@ -70,7 +96,7 @@ void Session::leave_for_places(Entry& entry, const std::vector<NodeIndex>& place
   entry.preempted = true;
   verdict(entry, {.outcome = Outcome::kNotNow,
                   .reason = Reason::kWaitingForRelease,
-                  .needed = std::ssize(places) * job.per_pod.gpus});
+                  .needed = std::ssize(*places_of(entry)) * entry.job->per_pod.gpus});
 }
 
 // Nodes for the pods that it lacks; none: the policy says nothing, or there is no room on them now.

@@ -74,6 +74,7 @@ bool Session::is_placed_after(const Entry& wanting, Gpus missing,
 
 // Others of the queue, which come later, are not to take what is being made free for it.
 void Session::keep_quota(const Entry& wanting, Gpus gpus) {
+  if (wanting.guaranteed) return keep_quota(wanting, gpus, *wanting.guaranteed);
   const std::vector<TypeIndex>& types = types_for(wanting);
   if (types.empty()) return;
   const auto room = [&](TypeIndex type) { return quota_.room(queue_of(wanting), type); };

@@ -320,8 +320,7 @@ Status Engine::handle(const Event& event) {
       run.training = run.held;
       run.join_ms = -1;
       job_of(event.job).join_ms = options_.costs.join_ms;
-      run.phase = Phase::kStalled;
-      run.until_ms = now_ + options_.costs.rescale_ms;
+      stall(run, options_.costs.rescale_ms);
       push(EventKind::kReady, event.job, run.until_ms);
       return ok();
     case EventKind::kFinish:

@@ -155,6 +155,7 @@ class Engine {
   Status add_pods(std::size_t index, const std::vector<Placement>& add);
   void change_pace(std::size_t index, Gpus removed, Gpus added);
   Status count_change(std::size_t index);
+  void stall(Run& run, TimeMs stall_ms) const;
   void start(std::size_t index);
   void stop(std::size_t index);
   void wait_again(std::size_t index);

@@ -118,6 +118,7 @@ void Engine::lose_pods(std::size_t index, const NodeId& node) {
     if (is_member) run.training -= held.gpus;
     if (run.host) continue;
     held_ -= held.gpus;
+    result_.freed_ms = now_;
     lost_gpus_[node_of_.at(node)] += held.gpus;
   }
 }
@@ -136,9 +137,8 @@ void Engine::go_on_without(std::size_t index, Gpus members_before) {
     if (run.phase == Phase::kTraining && run.training == members_before)
       return change_speed(index);  // newcomers were lost, and nobody waited for them
     if (run.training < members_before) {
-      const bool is_stalled = run.phase == Phase::kStalled;
-      run.phase = Phase::kStalled;
-      run.until_ms = std::max(is_stalled ? run.until_ms : now_, now_ + options_.costs.loss_ms);
+      job.settled = !about_.elastic;
+      stall(run, options_.costs.loss_ms);
     }
   }
   if (run.phase != Phase::kParked) push(EventKind::kReady, index, run.until_ms);

@@ -184,16 +184,12 @@ void Engine::change_pace(std::size_t index, Gpus removed, Gpus added) {
   } else if (costs.join_ms == 0) {
     if (added > 0) job_of(index).join_ms = 0;
     run.training = run.held;
-    run.phase = Phase::kStalled;
-    run.until_ms = now_ + costs.rescale_ms;
+    stall(run, costs.rescale_ms);
   } else {
     run.training = std::min(run.training, run.held);
     if (added > 0) run.join_ms = now_ + costs.join_ms;
     if (run.training == run.held) run.join_ms = -1;
-    if (removed > 0) {
-      run.phase = Phase::kStalled;
-      run.until_ms = now_ + costs.rescale_ms;
-    }
+    if (removed > 0) stall(run, costs.rescale_ms);
   }
   Job& job = job_of(index);
   job.allocated_ms = now_;
@@ -208,6 +204,13 @@ void Engine::change_pace(std::size_t index, Gpus removed, Gpus added) {
   else if (run.phase != Phase::kParked)
     push(EventKind::kReady, index, run.until_ms);
   if (run.join_ms >= 0) push(EventKind::kJoin, index, run.join_ms);
+}
+
+// From now on nobody trains for so long, or as long as before, where that is longer.
+void Engine::stall(Run& run, TimeMs stall_ms) const {
+  const TimeMs until_ms = run.phase == Phase::kStalled ? run.until_ms : now_;
+  run.phase = Phase::kStalled;
+  run.until_ms = std::max(until_ms, now_ + stall_ms);
 }
 
 void Engine::start(std::size_t index) {

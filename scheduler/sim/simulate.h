@@ -71,7 +71,7 @@ struct SimResult {
   std::vector<JobResult> jobs;   // as in the trace, without those refused
   std::vector<Refused> refused;  // nodes, or their queue, never have so many GPUs for them
   std::vector<Sample> samples;   // in time
-  TimeMs freed_ms = 0;           // when GPUs last came free
+  TimeMs freed_ms = 0;           // when GPUs last came free, or were lost
   // Of nodes, until the last job ended; none: they do not fail.
   std::optional<std::int64_t> failures = {};
   std::int64_t rounds = 0;

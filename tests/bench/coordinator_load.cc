@@ -228,11 +228,12 @@ class Load {
     const double for_them = cpu_seconds() - spent;
     const double by_them = cpu_seconds_of(agents_) - spent_by_agents;
     if (!until([&] { return all_train(members); })) return fail("not all train after it");
+    const bool nobody_was_lost = generations() == before;
     std::printf(
         "fail-over: all are back %.1f s after the lease (%.1f s of our CPU, %.1f s of "
         "theirs), all jobs stand %.1f s after it, %s\n",
         back, for_them, by_them, seconds(executor_.now() - began),
-        generations() == before ? "nobody was called lost" : "SOMEBODY WAS CALLED LOST");
+        nobody_was_lost ? "nobody was called lost" : "SOMEBODY WAS CALLED LOST");
     executor_.sleep_for(2s);
     if (::write(ask, "x", 1) != 1) return fail("the agents are gone");
     char line[512];
@@ -241,7 +242,7 @@ class Load {
     line[got] = 0;
     std::printf("%s", line);
     if (!until([&] { return all_train(members - 1); })) return fail("it did not go on");
-    return true;
+    return nobody_was_lost;
   }
 
   bool fail(const char* why) {

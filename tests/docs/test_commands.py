@@ -8,12 +8,16 @@ import os
 import pathlib
 import re
 import subprocess
+import sys
 
 import pytest
 import yaml
 
 from commands import FENCE, PAGES, ROOT, blocks, commands, typed_in
 from control_plane import ControlPlane, ControlPlaneError, wait_until
+
+sys.path.append(str(ROOT / "tests" / "runbook"))
+import named_tests  # noqa: E402
 
 BIN = pathlib.Path(os.environ["RUBATO_BUILD"]) / "bin"
 COMMAND_S = 180
@@ -60,10 +64,6 @@ ELSEWHERE = {
     "kubectl wait --for=condition=Ready pod/fill-gpt2-data": "nobody: its image is Debian's, from a registry",
     "kubectl cp train.tokens fill-gpt2-data:/claim/train.tokens": "nobody: it needs that pod",
     "kubectl cp fill-gpt2-data:/claim/checkpoints checkpoints": "nobody: it needs that pod",
-    # They name a node with GPUs.
-    "kubectl annotate node gpu-7 rubato.dev/maintenance-at=2026-12-01T10:00:00Z":
-        "sim_stories_test (LeavingNodeStories), by a patch",
-    "kubectl annotate node gpu-7 rubato.dev/maintenance-at-": "nobody: it takes an annotation away",
     # They wait for pods of the operator, which need a kubelet.
     "kubectl -n rubato-system rollout status deployment/rubato-operator": "e2e_chart_test",
     "kubectl -n rubato-system get lease rubato-operator": "e2e_chart_test",
@@ -75,6 +75,7 @@ JOB = "gpt-kjv"  # of the quick start
 # Two ways to end are told one after the other: before the second it is installed again.
 SECOND_END = "kubectl delete trainingjobs --all --all-namespaces"
 RESTRICTED = "restricted"  # a namespace
+NODE = '{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "gpu-7"}}'  # that the page names
 TRUST = "kubectl -n rubato-system create secret generic rubato-operator-trust"  # the operator makes it
 
 
@@ -110,6 +111,14 @@ def test_every_command_is_run_by_some_test():
     assert not unknown, f"run these, or say in ELSEWHERE who does: {unknown}"
     gone = [command for command in ELSEWHERE if command not in typed]
     assert not gone, f"nobody is told to type these any more: {gone}"
+
+
+def test_who_runs_it_instead_is_there():
+    programs = named_tests.defined()[1]
+    for command, who in ELSEWHERE.items():
+        named = re.findall(r"\b[a-z0-9]+(?:_[a-z0-9]+)+\b", who)
+        assert named or re.match("make |\\.ci/run|this is |nobody: ", who), f"{command}: {who}"
+        assert set(named) <= programs, f"{command}: {set(named) - programs} is no test"
 
 
 def test_the_helper_reads_pages():
@@ -240,6 +249,7 @@ def shell(tmp_path_factory):
 
 def test_install_page(shell):
     page = install_commands()
+    shell.run(f"echo '{NODE}' | kubectl apply -f -")
     installed = next(command for command in page if command.startswith("helm install"))
     for command in page:
         if command == SECOND_END:
@@ -261,6 +271,25 @@ def test_readme_on_a_cluster(shell):
         if "gpt-kjv.yaml" in command:
             shell.run("kubectl wait --for=condition=Established crd -l app.kubernetes.io/part-of=rubato")
         shell.run(command)
+
+
+def of_pages():
+    """[(page, manifest)] of ours that are whole, on all pages."""
+    found = [(page.name, manifest) for page in sorted((ROOT / "docs").glob("*.md"))
+             for block in blocks(page.relative_to(ROOT), "yaml") for manifest in yaml.safe_load_all(block)]
+    return [(page, manifest) for page, manifest in found
+            if manifest.get("apiVersion", "").startswith("rubato.dev/") and "metadata" in manifest]
+
+
+def test_manifests_of_all_pages_are_accepted(shell, tmp_path):
+    shell.run("kubectl apply --server-side --force-conflicts -f crds")
+    shell.run("kubectl wait --for=condition=Established -f crds")
+    pages = of_pages()
+    assert {page for page, _ in pages} >= {"cells.md", "policies.md", "queues.md", "throughput.md"}
+    for page, manifest in pages:
+        path = tmp_path / f"of-{page}.json"
+        path.write_text(json.dumps(manifest | {"metadata": {"name": "of-a-page"}}))  # there is a `default` already
+        shell.run(f"kubectl create --dry-run=server --validate=strict -f {path}")
 
 
 def test_the_pod_of_the_runbook_is_admitted_where_pods_are_restricted(shell, tmp_path):

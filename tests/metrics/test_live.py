@@ -147,13 +147,35 @@ def value(text, series):
     return float(found[0]) if found else None
 
 
-def test_agents_show_phases_speed_and_links(endpoint):
+@pytest.fixture(scope="module")
+def pod_monitor(tmp_path_factory):
+    """The chart's."""
+    settings = ("enabled=true", f"port={WORKER_PORT}", "podMonitor.enabled=true")
+    rendered = objects(Helm(tmp_path_factory.mktemp("helm")).template(
+        "--set", ",".join(f"metrics.workers.{setting}" for setting in settings)))
+    [found] = [found for found in rendered if found["kind"] == "PodMonitor"]
+    return found["spec"]
+
+
+def scraped(monitor, pod):
+    """Where Prometheus looks for a pod's metrics: pods are chosen by labels, the port by its name."""
+    labels = pod["metadata"]["labels"]
+    assert monitor["namespaceSelector"] == {"any": True}
+    assert monitor["selector"]["matchLabels"].items() <= labels.items()
+    assert set(monitor["podTargetLabels"]) <= set(labels)
+    [at] = monitor["podMetricsEndpoints"]
+    ports = {port.get("name"): port["containerPort"]
+             for container in pod["spec"]["containers"] for port in container.get("ports", [])}
+    return f"http://{pod['status']['podIP']}:{ports[at['port']]}{at['path']}"
+
+
+def test_agents_show_phases_speed_and_links_where_the_pod_monitor_looks(endpoint, pod_monitor):
     endpoint.cluster.add_nodes(2)
     job = endpoint.cluster.apply(Job("shown", steps=100000, gpus=(2, 2), hidden=128, every=50, ledger=False))
     job.wait_members(2, TRAIN_S)
 
     def scrape(pod):
-        with urllib.request.urlopen(f"http://{pod['status']['podIP']}:{WORKER_PORT}/metrics", timeout=LIMIT_S) as answer:
+        with urllib.request.urlopen(scraped(pod_monitor, pod), timeout=LIMIT_S) as answer:
             return answer.read().decode()
 
     seen = {}
@@ -182,3 +204,14 @@ def test_agents_show_phases_speed_and_links(endpoint):
     wait_until(kept, TRAIN_S, "its speed to be kept")
     job.delete()
     job.wait_gone(TRAIN_S)
+
+
+def test_a_maintenance_that_is_no_time_is_counted(endpoint):
+    node = endpoint.cluster.add_node()
+
+    def annotate(said, wanted):
+        endpoint.plane.kubectl("annotate", "node", node.name, f"rubato.dev/maintenance-at{said}")
+        wait_until(lambda: value(endpoint.get(endpoint.reader)[1], "rubato_cluster_unreadable_maintenances ") == wanted,
+                   LIMIT_S, f"{wanted} of them")
+    annotate("=tomorrow", 1)
+    annotate("-", 0)

@@ -27,7 +27,7 @@ NOT_IN_RUN = {
     "rubato_queue_guaranteed_gpus", "rubato_queue_limit_gpus",  # no queue has quotas there
     "rubato_restarts_total",  # no worker failed of itself, and pods of lost nodes are counted when they leave
     "rubato_metrics_refused_total",
-    # Recorded since then; test_live.py sees them.
+    # Newer than the run; test_live.py sees them, and cluster_series_test.cc the last one.
     "rubato_cluster_unreadable_maintenances",
     "rubato_certificate_not_after_timestamp_seconds", "rubato_plan_certificates_total", "rubato_plan_gap_ratio",
     "rubato_throughput_profile_writes_total", "rubato_throughput_profiles_left_out", "rubato_job_gradient_noise_scale",

@@ -420,6 +420,23 @@ TEST(LifecycleStories, AGangIsWaitedForNoLongerWhateverTheLeadersClockSays) {
   EXPECT_TRUE(life.until(has_failed, 2 * kGangStart + kSoon));
 }
 
+// Of a gang whose pods have come, how long its workers may take to start is no matter of gangStart.
+TEST(LifecycleStories, AGangThatHasComeIsWaitedForWhileItsWorkersStart) {
+  JobPlan slow = training("slow", 1, 1);
+  slow.submit_at = 20s;
+  Life life({slow});
+  ASSERT_TRUE(life.until([&] { return life.is_there("slow"); }, 2min));
+  life.inject({.kind = FaultKind::kDataSlow, .spell = 1h, .more = 49});
+  Duration began{};
+  const auto trains = [&] {
+    EXPECT_NE(life.status("slow")["reason"].string_view_or(""), "GangTimeout");
+    return life.step("slow") > 0 || HasFailure();
+  };
+  for (; !life.until(trains, 1s) && began < 5min; began += 1s) continue;
+  EXPECT_GT(began, kGangStart) << "the story proves nothing";
+  EXPECT_GT(life.step("slow"), 0);
+}
+
 // Of a time to live that is over, and of GPUs that nobody may give back, neither waits for the
 // other for ever.
 TEST(LifecycleStories, WhatHasEndedIsDeletedThoughItsGpusMayNotBeGivenBack) {

@@ -28,7 +28,8 @@ Result<std::string> job_named(const std::string& text) {
     return Result<std::string>(Error(Code::kUnavailable, "nobody is asked"));
   };
   const auto type = resource_named(no_server, text.substr(0, slash));
-  if (!type.ok() || !(*type == api::kTrainingJob))
+  const bool is_named = slash + 1 < text.size();
+  if (!type.ok() || !(*type == api::kTrainingJob) || !is_named)
     return Error(Code::kInvalid,
                  "\"" + text + "\" is no TrainingJob: name one, as NAME or as tj/NAME");
   return text.substr(slash + 1);

@@ -73,7 +73,7 @@ Status describe(Session& session, const NamedObject& object);
 TextTable event_table(std::vector<json::Value> events, const json::Value& object, WallTime now);
 
 // The job that is meant by its name, or by "tj/NAME", as kubectl takes it. kInvalid: it is of
-// another kind. Pure.
+// another kind, or has no name. Pure.
 Result<std::string> job_named(const std::string& text);
 // A merge patch of a job's spec, in the session's namespace.
 Status patch_job(Session& session, const std::string& job, const json::Value& spec);

@@ -70,15 +70,28 @@ Status set_numbers(sched::ClusterState& state, const std::string& text) {
   return ok();
 }
 
-// It has ended.
+// By node: those of pods that stay, of guests excepted.
+std::map<sched::NodeId, sched::Gpus> gpus_kept(const sched::ClusterState& state) {
+  std::map<sched::NodeId, sched::Gpus> kept;
+  for (const sched::Job& job : state.jobs)
+    for (const sched::Held& held : job.held)
+      if (held.stays() && job.guest_of.empty()) kept[held.node] += held.gpus;
+  return kept;
+}
+
+// It has ended. On a node that has lost GPUs fewer come free than it had.
 Status end_job(sched::ClusterState& state, const std::string& name) {
   TRY(const std::size_t position, position_of(state.jobs, name));
   const sched::Job job = state.jobs[position];
   state.jobs.erase(state.jobs.begin() + static_cast<std::ptrdiff_t>(position));
   const std::vector<sched::Resources> freed = freed_by_end(job, state.jobs);
+  std::map<sched::NodeId, sched::Gpus> kept = gpus_kept(state);
   for (std::size_t i = 0; i < freed.size(); ++i) {
     const auto node = std::ranges::find(state.nodes, job.held[i].node, &sched::Node::id);
-    if (job.held[i].gives_room() && node != state.nodes.end()) node->free += freed[i];
+    if (!job.held[i].gives_room() || node == state.nodes.end()) continue;
+    node->free += freed[i];
+    const sched::Gpus most = std::max<sched::Gpus>(node->gpus_total - kept[node->id], 0);
+    node->free.gpus = std::min(node->free.gpus, most);
   }
   return ok();
 }
@@ -108,6 +121,14 @@ Status add_nodes_like(sched::ClusterState& state, const std::string& text) {
                                              sched::kNodesMost));
   TRY(const std::size_t position, position_of_node(state.nodes, text.substr(comma + kLike.size())));
   const sched::Node like = empty_node_like(state, state.nodes[position]);
+  const auto lists_it = [&](const sched::Job& job) {
+    return job.eligible && job.eligible->contains(like.id);
+  };
+  if (std::ranges::count_if(state.jobs, lists_it) * count > sched::kListedNodesMost)
+    return Error(Code::kInvalid,
+                 fmt::format("jobs would list too many nodes as eligible; expected at most {} of "
+                             "all jobs together",
+                             sched::kListedNodesMost));
   std::set<sched::NodeId> taken;
   for (const sched::Node& node : state.nodes) taken.insert(node.id);
   std::vector<sched::NodeId> added;
@@ -119,8 +140,7 @@ Status add_nodes_like(sched::ClusterState& state, const std::string& text) {
     state.nodes.back().id = id;
   }
   for (sched::Job& job : state.jobs)
-    if (job.eligible && job.eligible->contains(like.id))
-      job.eligible->insert(added.begin(), added.end());
+    if (lists_it(job)) job.eligible->insert(added.begin(), added.end());
   return ok();
 }
 

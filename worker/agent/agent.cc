@@ -256,8 +256,8 @@ struct Agent::Impl {
   }
 
   void on_exit(const HostEvent& event, WorkerSlot& slot) {
-    const bool has_no_job =
-        config.is_script && !slot.standing.has_listen() && !is_ending();  // nor was it to retire
+    const bool was_to_end = slot.is_to_retire || is_ending();
+    const bool has_no_job = config.is_script && !slot.standing.has_listen() && !was_to_end;
     const bool wanted = event.signal == 0 && event.exit_code == 0 && !has_no_job;
     const bool restart = !wanted && slot.may_restart() && !is_ending();
     wire::AgentMessage message;
@@ -324,6 +324,7 @@ struct Agent::Impl {
 
   void relay(const wire::WorkerOrder& order) {
     if (!is_current(order.id())) return;  // for a worker that is gone; its successor says hello
+    if (order.command().has_retire()) slots[order.id().slot()].is_to_retire = true;
     const Status sent = host.send(order.id().slot(), order.command().SerializeAsString());
     if (!sent.ok()) LOG_WARNING("agent", "worker {}: {}", order.id().slot(), sent.error().what());
   }

@@ -11,7 +11,7 @@ void WorkerSlot::begin(const std::string& pod_uid, std::uint32_t index, bool is_
   ++incarnation;
   start_at.reset();
   alive = is_alive;
-  ordered = false;
+  ordered = is_to_retire = false;
   lasting_failure.reset();
   last_failure.clear();
   standing = wire::WorkerStanding();

@@ -15,9 +15,10 @@ namespace rubato::worker {
 struct WorkerSlot {
   std::uint64_t incarnation = 0;
   bool alive = false;
-  bool retired = false;  // ended as it should; not started again
-  bool failed = false;   // said that it can never work; not started again
-  bool ordered = false;  // the coordinator had it killed
+  bool retired = false;       // ended as it should; not started again
+  bool failed = false;        // said that it can never work; not started again
+  bool ordered = false;       // the coordinator had it killed
+  bool is_to_retire = false;  // the coordinator has told it
   // As it was told, of a worker that nothing can be expected of, or whose program has failed:
   // whoever leads next hears it, too.
   std::optional<wire::WorkerEvent> lasting_failure;

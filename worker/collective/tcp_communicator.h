@@ -7,8 +7,9 @@
 // a generation offer the same: create() then connects it, too, beside what runs, and members tell
 // each other how that went. Unless it went well for all, this generation adds over its links, with
 // the same bits, and nobody offers it for some time: a minute, doubled with each failure in a row,
-// at most some hour; so it is where its sums were wrong. Where a sum fails there while links
-// stand, who is to blame is the coordinator's to say: the member waits kVerdictLimit for that.
+// at most some hour; nor for a minute at least where its sums were wrong. Where a sum fails there
+// while links stand, who is to blame is the coordinator's to say: the member waits kVerdictLimit
+// for that.
 #pragma once
 
 #include "worker/backend/device_collectives.h"

@@ -35,9 +35,11 @@ TEST(Yaml, MergesMapsAsKubectlDoes) {
     return value.ok() ? json::dump((*value)["z"]) : value.error().what();
   };
   EXPECT_EQ(z("{<<: *x, a: 5}"), R"({"a":5,"b":2})");
-  EXPECT_EQ(z("{a: 5, <<: [*x, *y]}"), R"({"a":5,"b":2,"c":4})");
+  EXPECT_EQ(z("{a: 5, <<: [*x, *y]}"), R"({"a":1,"b":2,"c":4})");
+  EXPECT_EQ(z("{<<: *x, <<: *y}"), R"({"a":1,"b":3,"c":4})");
   EXPECT_EQ(z("{'<<': *x}"), R"({"<<":{"a":1,"b":2}})");
-  EXPECT_EQ(z("{<<: 7}"), "YAML: line 3: what << names is neither a map nor a list of maps");
+  for (const char* wrong : {"{<<: 7}", "{<<: [[*x]]}"})
+    EXPECT_EQ(z(wrong), "YAML: line 3: what << names is neither a map nor a list of maps");
 }
 
 // yaml-cpp's LoadAll never returns from these; found by `make fuzz`.

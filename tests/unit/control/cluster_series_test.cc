@@ -18,7 +18,8 @@ constexpr const char* kRunning =
        "conditions":[{"type":"Running","status":"True","reason":"Training","message":"m",
          "lastTransitionTime":"2026-11-21T07:01:00Z"}],
        "progress":{"step":7,"steps":100,"tokens":896,"loss":3.5,"percentage":7,"checkpointStep":5,"recomputedSteps":2},
-       "performance":{"tokensPerSecond":128,"goodput":0.9},"usefulGPUSeconds":9,
+       "performance":{"tokensPerSecond":128,"goodput":0.9,"gradientNoiseScale":4096},
+       "usefulGPUSeconds":9,
        "lostGPUSeconds":{"queue":0.5,"rescale":0.25,"failure":0.25,"checkpoint":0},
        "rescales":{"count":4},"restarts":{"count":1,"infrastructure":2},"startTime":"2026-11-21T07:01:00Z")";
 
@@ -67,6 +68,7 @@ TEST(ClusterSeries, SaysWhatTheStatusSays) {
         "rubato_job_loss{namespace=\"ns\",job_name=\"job\"} 3.5\n",
         "rubato_job_tokens_per_second{namespace=\"ns\",job_name=\"job\"} 128\n",
         "rubato_job_goodput_ratio{namespace=\"ns\",job_name=\"job\"} 0.9\n",
+        "rubato_job_gradient_noise_scale{namespace=\"ns\",job_name=\"job\"} 4096\n",
         "rubato_job_gpu_seconds{namespace=\"ns\",job_name=\"job\",use=\"useful\"} 9\n",
         "rubato_job_gpu_seconds{namespace=\"ns\",job_name=\"job\",use=\"queue\"} 0.5\n",
         "rubato_job_rescales_total{namespace=\"ns\",job_name=\"job\"} 4\n",

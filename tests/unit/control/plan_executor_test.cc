@@ -99,6 +99,9 @@ TEST_F(PlanExecutor, WhenAJobStartedIsNotedUntilItHasNothingLeft) {
   EXPECT_EQ(since(), std::nullopt);
   seen.status.allocation = allocation_after(seen, gives, 1, WallTime{40s});
   EXPECT_EQ(since(), WallTime{40s});
+  seen.status.allocation->running_since.reset();
+  seen.status.allocation = allocation_after(seen, gives, 1, WallTime{50s});
+  EXPECT_EQ(since(), WallTime{40s}) << "an earlier release began it, which did not say so";
 }
 
 TEST_F(PlanExecutor, ALeaderThatWasReplacedIsShutOut) {

@@ -61,6 +61,7 @@ TEST(WorkerPod, ShowsMetricsWhereAPortIsSet) {
   EXPECT_TRUE(worker(0)["ports"].is_null());
   EXPECT_EQ(worker(9400)["env"].size(), worker(0)["env"].size() + 1);
   EXPECT_EQ(worker(9400)["ports"][0]["containerPort"].int_or(0), 9400);
+  EXPECT_EQ(worker(9400)["ports"][0]["name"].string_or(""), "rubato-metrics") << "of PodMonitors";
   std::string told;
   const json::Value shown = worker(9400);  // outlives what the loop refers to
   for (const auto& env : shown["env"].items())

@@ -100,7 +100,7 @@ TEST(JobMachineFailures, AProcessWithoutASignOfWorkIsToldUntilItShowsOneOrEnds) 
   pods.after(2s);
   EXPECT_EQ(pods.view().idle_process,
             "worker 0 of pod gpt-1 on node n1 has run for 60 s without a sign of work; after "
-            "600 s its process is ended and started again");
+            "600 s at the latest its process is ended");
   EXPECT_EQ(pods.view().reason, "waiting for 2 ready workers; " + pods.view().idle_process);
   pods.exit(1, 1, 0);
   EXPECT_EQ(pods.view().idle_process, "");
@@ -115,6 +115,27 @@ TEST(JobMachineFailures, AProcessWithoutASignOfWorkIsToldUntilItShowsOneOrEnds) 
   pods.standing(1).set_micro_done(0);
   pods.after(kIdleLong + 1s);
   EXPECT_EQ(pods.view().idle_process, "") << "a program has nothing to show yet";
+}
+
+TEST(JobMachineFailures, TheFirstProcessOfAPodStartsUntilItIsReadyOrEnds) {
+  FakePods pods(2);
+  EXPECT_FALSE(pods.view().is_starting);
+  pods.connect_all();
+  EXPECT_TRUE(pods.view().is_starting);
+  pods.make_ready(0);
+  pods.after(Timing{}.start_deadline - 1s);
+  EXPECT_TRUE(pods.view().is_starting);
+  pods.standing(1).set_micro_done(1);
+  pods.say(1);
+  pods.after(Timing{}.start_deadline - 1s);
+  EXPECT_TRUE(pods.view().is_starting) << "it has shown a sign of work";
+  pods.after(2s);
+  EXPECT_FALSE(pods.view().is_starting);
+  EXPECT_TRUE(pods.was_restarted(1));
+  pods.exit(1, 1, 0);
+  pods.standing(1).mutable_id()->set_incarnation(2);
+  pods.say(1);
+  EXPECT_FALSE(pods.view().is_starting) << "one has failed there before";
 }
 
 // The leader that has it killed counts it; the next one hears of an end, and of no crash.

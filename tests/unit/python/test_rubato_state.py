@@ -95,6 +95,25 @@ def test_layout():
     assert len(found["fingerprint"]) <= 200
 
 
+def test_who_would_compute_other_bits_shows_another_fingerprint(monkeypatch):
+    def shown(*modules, loss=plain_loss, **more):
+        program = program_of(build_around(*(modules or [linear]), **more), loss)
+        return FakeWorker(program, TRAINING).found["fingerprint"]
+
+    usual = shown()
+    assert shown() == usual
+    others = [
+        shown(linear, torch.nn.Tanh),  # no other tensors
+        shown(lambda: torch.nn.Linear(TOKENS, LENGTH + 1)),
+        shown(optimizer=torch.optim.Adagrad),
+        shown(loss=lambda model, batch: 2 * plain_loss(model, batch)),
+    ]
+    monkeypatch.setattr(torch, "__version__", type(torch.__version__)("2.14.0"))
+    others.append(shown())
+    assert others[-1].startswith("torch-2.14.0/")
+    assert len({usual, *others}) == 1 + len(others)
+
+
 def test_a_compiled_model_has_the_names_of_the_one_inside():
     def build():
         model = torch.nn.Sequential(linear(), torch.nn.Linear(LENGTH, LENGTH))

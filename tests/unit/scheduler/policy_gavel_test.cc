@@ -1,4 +1,4 @@
-// The policy `gavel`, and how a session moves jobs from type to type.
+// The policies `gavel` and `gavelFinish`, and how a session moves jobs from type to type.
 #include "tests/unit/scheduler/policy_cases.h"
 
 #include <cmath>
@@ -123,6 +123,52 @@ TEST(Gavel, RoundsGiveTheSharesInTheEnd) {
   EXPECT_NEAR(both("gains", "fast"), kFast, 0.01);
   EXPECT_NEAR(both("same", "fast"), 1 - kFast, 0.01);
   EXPECT_NEAR(both("same", "slow"), 1, 0.01);
+}
+
+// Three that came 30 000, 20 000 and 100 s ago and have had nothing, for one GPU on which they are
+// equally fast.
+ClusterState waiting_for_one_gpu(std::int64_t oldest_left_s, std::int64_t middle_left_s,
+                                 std::int64_t youngest_left_s) {
+  ClusterState state =
+      cluster({node("n1", 1, 1)}, {lasting(job("oldest", 1, 1), oldest_left_s * 1000),
+                                   lasting(job("middle", 1, 1), middle_left_s * 1000),
+                                   lasting(job("youngest", 1, 1), youngest_left_s * 1000)});
+  state.now_ms = 100 * kRoundMs;
+  constexpr double kAges[] = {30'000, 20'000, 100};
+  for (std::size_t i = 0; i < 3; ++i) {
+    state.jobs[i].queued_at = static_cast<double>(state.now_ms) / 1000 - kAges[i];
+    state.jobs[i].measured = {{"A", 1, 10}};
+  }
+  return state;
+}
+
+// A job of age a with l left and a share x of the GPU takes (a / l + 1 / x) / 3 times as long as
+// under the equal split. The largest is least where 0.15 + 1 / x, 2 + 1 / x and 0.1 + 1 / x are
+// equal: the middle one, neither the oldest nor the shortest, has the largest share.
+TEST(GavelFinish, PlansWhatNoSimplerPolicyDoes) {
+  const ClusterState state = waiting_for_one_gpu(200'000, 10'000, 1'000);
+  EXPECT_EQ(sizes_after(state, "gavelFinish"), (Sizes{{"middle", 1}}));
+  EXPECT_EQ(who_plans_the_same(state, "gavelFinish"), Nobody{});
+}
+
+// Its mechanism is the program: by equal shares the oldest goes first. What is left decides: with
+// as much as the oldest has, the middle one's 2 is 0.1.
+TEST(GavelFinish, WithoutItsProgramOrWhatItKnowsTheOldestGoesFirst) {
+  const Sizes oldest = {{"oldest", 1}};
+  ClusterState state = waiting_for_one_gpu(200'000, 10'000, 1'000);
+  EXPECT_EQ(sizes_after(state, "gavel", {{"objective", 3}}), oldest);
+  state.jobs[1].remaining_ms = state.jobs[0].remaining_ms;
+  EXPECT_EQ(sizes_after(state, "gavelFinish"), oldest);
+}
+
+// For the last to be done as early as can be, shares are as what is left: the longest goes first.
+TEST(GavelFinish, ForTheMakespanTheLongestGoesFirst) {
+  const ClusterState state = waiting_for_one_gpu(1'000, 200'000, 500);
+  const Sizes longest = sizes_after(state, "gavelFinish", {{"objective", 1}});
+  EXPECT_EQ(longest, (Sizes{{"middle", 1}}));
+  for (const char* simpler : {"fifo", "fifoBackfill", "sjf", "srtf", "srsf", "las", "tiresias",
+                              "marginalThroughput", "gavelFinish"})
+    EXPECT_NE(sizes_after(state, simpler), longest) << simpler;
 }
 
 TEST(Gavel, TurnsChangeAtTheBeginningOfARoundOnly) {

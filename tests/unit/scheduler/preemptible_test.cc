@@ -136,6 +136,10 @@ TEST(Preemptible, WhoIsNotStartsInsideTheGuaranteeOfItsQueue) {
   EXPECT_EQ(told(state, plan, "first").outcome, Outcome::kPlaced);
   EXPECT_EQ(told(state, plan, "any").outcome, Outcome::kPlaced);
   EXPECT_EQ(verdict_on(state, plan, "other").reason, Reason::kGuaranteeFull);
+  EXPECT_EQ(told(state, plan, "other").message,
+            "needs 1 more GPU and may not be preempted; such jobs start inside what their queue is "
+            "guaranteed, and queue \"b\" has no room for it there: give the queue a larger "
+            "guarantee, or make it preemptible");
   const Told said = told(state, plan, "second");
   EXPECT_EQ(said.outcome, Outcome::kNotNow);
   EXPECT_EQ(said.reason, "GuaranteeFull");
@@ -162,6 +166,23 @@ TEST(Preemptible, ItStartsOnATypeThatIsGuaranteed) {
       for (const Placement& pod : action.add) EXPECT_EQ(pod.gpu_type, "B") << policy.name;
   }
   EXPECT_EQ(told(state, "lasts").outcome, Outcome::kPlaced);
+}
+
+// … and while room is made for it there, others of its queue may have all of the other type.
+TEST(Preemptible, ItsQueueKeepsTheTypeThatIsGuaranteedForIt) {
+  Job borrows = running("borrows", 2, 2, {"n2", "n2"});
+  for (Held& held : borrows.held) held.gpu_type = "B";
+  Job other = in_queue("q", job("other", 4, 4));
+  other.allow = {"A"};
+  ClusterState state =
+      cluster({node("n1", 8, 8, "A"), node("n2", 2, 0, "B")},
+              {borrows, lasting_for_good(in_queue("q", job("lasts", 2, 2))), other});
+  state.queues["q"] = {.name = "q"};
+  state.queues["q"].quotas["A"].limit = 4;
+  state.queues["q"].quotas["B"] = {.guaranteed = 2, .limit = 2};
+  const Plan plan = make_plan(state, {});
+  EXPECT_EQ(told(state, plan, "lasts").reason, "WaitingForRelease");
+  EXPECT_EQ(told(state, plan, "other").outcome, Outcome::kPlaced);
 }
 
 // A guarantee whose parts have some of their own is for these.
@@ -217,6 +238,90 @@ TEST(Preemptible, ItIsNobodysGuest) {
   state.jobs[1].min_run_ms = 0;
   state.jobs[1].preemptible = false;
   EXPECT_TRUE(make_plan(state, config).actions.empty());
+}
+
+// Each is where the other one gains more. Where one stays, the other would leave for nothing.
+TEST(Preemptible, NobodyLeavesForThePlaceOfOneThatStays) {
+  ClusterState state = cluster({node("n1", 1, 0, "A"), node("n2", 1, 0, "B")},
+                               {running("gains", 1, 1, {"n2"}), running("other", 1, 1, {"n1"})});
+  state.jobs[0].held[0].gpu_type = "B";
+  state.jobs[0].goodput = {{"A", 1, 0, 4}, {"B", 1, 0, 1}};
+  state.jobs[1].goodput = {{"A", 1, 0, 2}, {"B", 1, 0, 1}};
+  state.now_ms = kOfPlan;
+  const PolicyConfig config{.policy = "sia"};
+  ASSERT_EQ(make_plan(state, config).actions.size(), 2u);
+  for (Job& job : state.jobs) {
+    job.preemptible = false;
+    EXPECT_TRUE(make_plan(state, config).actions.empty()) << job.id;
+    job.preemptible = true;
+  }
+}
+
+// Queue "b" is guaranteed nothing: what the policy would keep for "lasts" would lie idle.
+TEST(Preemptible, NothingIsKeptForWhoHasNoGuarantee) {
+  Job grows = in_queue("b", job("grows", 1, 8));
+  for (const Gpus n : {1, 2, 4, 8})
+    grows.measured.push_back({"A", n, 100.0 * static_cast<double>(n)});
+  ClusterState state =
+      cluster({node("n1", 8, 8)},
+              {lasting(grows, 1'000'000),
+               lasting_for_good(lasting(in_queue("b", job("lasts", 4, 4)), 1'000'000))});
+  for (const char* name : {"a", "b"}) state.queues[name] = {.name = name};
+  state.queues["a"].quotas["*"].guaranteed = 2;
+  const Plan plan = make_plan(state, {.policy = "rubato"});
+  EXPECT_EQ(told(state, plan, "lasts").reason, "GuaranteeFull");
+  ASSERT_EQ(plan.actions.size(), 1u);
+  EXPECT_EQ(plan.actions[0].add.size(), 8u);
+}
+
+// Its queue has its cells and nothing else: whether others there may be stopped is no matter.
+TEST(Preemptible, WhoHasCellsAloneWaitsForThese) {
+  ClusterState state =
+      cluster({node("n1", 2, 0)}, {in_queue("cells", running("has", 2, 2, {"n1", "n1"})),
+                                   lasting_for_good(in_queue("cells", job("waits", 2, 2)))});
+  for (Held& held : state.jobs[0].held) held.cell = kNodeLevel;
+  state.jobs[1].queued_at = 1;
+  state.queues["cells"] = {.name = "cells", .borrowing = false, .cells = {{"A", kNodeLevel, 1}}};
+  EXPECT_EQ(told(state, "waits").reason, "CellsFull");
+}
+
+// What it has in cells is of what its queue is guaranteed by number, from the first round on.
+TEST(Preemptible, InCellsItCountsAtOnce) {
+  ClusterState state = cluster({node("n1", 2, 2), node("n2", 2, 2)},
+                               {lasting_for_good(in_queue("q", job("first", 2, 2))),
+                                lasting_for_good(in_queue("q", job("second", 2, 2)))});
+  state.jobs[1].queued_at = 1;
+  state.queues["q"] = {.name = "q", .cells = {{"A", kNodeLevel, 1}}};
+  state.queues["q"].quotas["*"].guaranteed = 2;
+  const Plan plan = make_plan(state, {});
+  EXPECT_EQ(told(state, plan, "first").outcome, Outcome::kPlaced);
+  EXPECT_EQ(told(state, plan, "second").reason, "GuaranteeFull");
+}
+
+// That others may be stopped from then on is nothing to one that would stop none of them.
+TEST(Preemptible, AForecastMakesNoPlansForLeastTimesThatNobodyWaitsFor) {
+  constexpr int kRun = kForecastPlansMost + 6;
+  ClusterState state = cluster({node("n1", kRun, 0)}, {});
+  for (int i = 0; i < kRun; ++i) {
+    Job job = lasting(running("r" + std::to_string(i), 1, 1, {"n1"}), 3'600'000);
+    job.min_run_ms = 1000 * (i + 1);
+    job.running_since_ms = kOfPlan;
+    state.jobs.push_back(std::move(job));
+  }
+  state.jobs.push_back(job("waits", 1, 1));
+  state.jobs.back().queued_at = 1;
+  state.now_ms = kOfPlan;
+  EXPECT_EQ(expected_start(state, {}, kRun), 3'600'000);
+}
+
+// Of very many jobs a round is not planned twice.
+TEST(Preemptible, OnALargeClusterNobodyIsNamed) {
+  ClusterState state = low_and_high(lasting_for_good(running("low", 2, 2, {"n1", "n1"})));
+  for (int i = 0; i < 10'000; ++i) {
+    state.jobs.push_back(job("j" + std::to_string(i), 1, 1));
+    state.jobs.back().refused = "it is suspended";
+  }
+  EXPECT_EQ(told(state, "high").reason, "InsufficientGPUs");
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // What all jobs need: kinds, rights, an operator that leads, nodes with GPUs, clocks that agree.
+#include "common/clock.h"
 #include "common/version.h"
 #include "common/words.h"
 #include "kube/quantity.h"
@@ -34,6 +35,7 @@ constexpr const char* kNodeLeases = "kube-node-lease";
 constexpr std::string_view kGpuResources[] = {"nvidia.com/gpu", "amd.com/gpu", "rubato.dev/slot"};
 // NVIDIA's own label of a node that holds GPUs, whether or not a device plugin offers them.
 constexpr const char* kGpuPresent = "nvidia.com/gpu.present";
+constexpr const char* kMaintenanceAt = "rubato.dev/maintenance-at";  // as in docs/install.md
 
 constexpr Duration kLeaseGrace = 5s;         // beyond a Lease's own duration
 constexpr Duration kLeaseLook = 1s;          // a leader writes its Lease every two seconds
@@ -282,6 +284,12 @@ void check_nodes(Patient& patient, const DoctorChoice& choice, std::vector<Findi
     if (!is_ready)
       findings.push_back({Verdict::kWarning, subject, "is not Ready",
                           "`kubectl describe node " + kube::name_of(node) + "`"});
+    const Value& maintenance = node["metadata"]["annotations"][kMaintenanceAt];
+    if (maintenance.is_string() && !parse_rfc3339(maintenance.string_view_or("")).ok())
+      findings.push_back(
+          {Verdict::kWarning, subject,
+           fmt::format("its annotation {} is no time: no job leaves it before", kMaintenanceAt),
+           "give it one as 2026-12-01T10:00:00Z is (docs/install.md)"});
     std::int64_t here = 0;
     for (const std::string& resource : resources) {
       const std::int64_t usable = amount(node["status"]["allocatable"], resource);

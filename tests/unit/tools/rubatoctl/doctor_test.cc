@@ -199,6 +199,24 @@ TEST_F(Doctor, Gpus) {
   expect("WRONG    GPUs: the cluster has no nodes");
 }
 
+TEST_F(Doctor, AMaintenanceThatIsNoTime) {
+  const auto announce = [&](const std::string& when) {
+    static_cast<void>(server_.remove(types::kNode, {"", "n2"}));
+    make(types::kNode, "",
+         read_value(R"({"metadata":{"name":"n2","annotations":{"rubato.dev/maintenance-at":")" +
+                    when + R"("}},"spec":{},"status":{"conditions":[{"type":"Ready",
+                    "status":"True"}]}})"));
+  };
+  announce("2026-12-01T10:00:00Z");
+  EXPECT_EQ(examined().find("maintenance-at"), std::string::npos);
+  for (const char* when : {"tomorrow", ""}) {
+    announce(when);
+    expect(
+        "warning  node n2: its annotation rubato.dev/maintenance-at is no time: no job leaves it "
+        "before");
+  }
+}
+
 TEST_F(Doctor, APolicyAndAQueueThatAreNotActedOn) {
   const auto with = [this](const kube::ResourceType& type, const std::string& name,
                            const std::string& spec, const std::string& condition) {

@@ -22,7 +22,7 @@ TEST(ConditionNamed, TakesKubectlsSpellings) {
 TEST(JobNamed, ByItsNameOrWithItsKind) {
   for (const char* text : {"a", "tj/a", "TrainingJob/a", "trainingjobs.rubato.dev/a", "job/a"})
     EXPECT_EQ(job_named(text).value_or("none"), "a") << text;
-  for (const char* text : {"pod/a", "/a", "gizmo/a"})
+  for (const char* text : {"pod/a", "/a", "gizmo/a", "tj/"})
     EXPECT_EQ(job_named(text).error().what(),
               std::string("\"") + text + "\" is no TrainingJob: name one, as NAME or as tj/NAME");
 }

@@ -79,6 +79,32 @@ TEST(WhatIf, NodesAreAddedLikeOneThatIsThere) {
   EXPECT_EQ(told["then"]["gpus"].int_or(0), 8);
 }
 
+// n1 had four GPUs; a held two of them, and d the two that are left.
+TEST(WhatIf, GpusThatANodeHasLostDoNotComeFree) {
+  sched::Snapshot snapshot = compared_snapshot();
+  sched::Job& d = snapshot.state.jobs.emplace_back(snapshot.state.jobs[0]);
+  d.id = "4";
+  d.name = "team/d";
+  for (sched::Held& held : d.held) held.ordinal += 2;
+  const auto without_a = with_changes(snapshot, {.remove_jobs = {"team/a"}});
+  ASSERT_TRUE(without_a.ok()) << without_a.error().what();
+  EXPECT_EQ(without_a->state.nodes[0].free.gpus, 0);
+  EXPECT_EQ(without_a->state.nodes[0].free.cpu, 2500);
+  const auto without_both = with_changes(snapshot, {.remove_jobs = {"team/a", "team/d"}});
+  ASSERT_TRUE(without_both.ok()) << without_both.error().what();
+  EXPECT_EQ(without_both->state.nodes[0].free.gpus, 2);
+}
+
+TEST(WhatIf, NodesAreNotAddedToVeryManyLists) {
+  sched::Snapshot snapshot = compared_snapshot();
+  for (int i = 0; i < 42; ++i) snapshot.state.jobs.push_back(snapshot.state.jobs[2]);
+  const auto changed = with_changes(snapshot, {.add_nodes = {"100000,like=n1"}});
+  ASSERT_FALSE(changed.ok());
+  EXPECT_EQ(std::string(changed.error().what()),
+            "--add-nodes 100000,like=n1: jobs would list too many nodes as eligible; expected at "
+            "most 4194304 of all jobs together");
+}
+
 TEST(WhatIf, NumbersOfAJobAreSet) {
   const Changes changes{.set = {"job=team/c,min=1,max=1,priority=-7"}};
   const sched::Snapshot changed = with_changes(compared_snapshot(), changes).value();

@@ -352,6 +352,23 @@ TEST_F(AgentTest, AScriptThatEndsWithoutAJobHasFailed) {
   EXPECT_EQ(*status_, 0) << "this one has retired";
 }
 
+// Its pod leaves, or the job is complete, before it has begun.
+TEST_F(AgentTest, AScriptThatIsToRetireMayEndWithoutAJob) {
+  is_script_ = true;
+  start();
+  ASSERT_TRUE(is_welcome());
+  wire::CoordinatorMessage order;
+  order.mutable_order()->mutable_id()->set_pod_uid("pod-uid");
+  order.mutable_order()->mutable_id()->set_incarnation(1);
+  order.mutable_order()->mutable_command()->mutable_retire()->set_reason("Complete");
+  a_.tell(order);
+  ASSERT_TRUE(reaches([&] { return !host_->commands.empty(); }));
+  host_->end(0, 1, 0, 0);
+  ASSERT_TRUE(reaches([&] { return status_.has_value(); }));
+  EXPECT_EQ(*status_, 0);
+  EXPECT_EQ(host_->spawned.size(), 1u);
+}
+
 // Of a generation that the program has left it would be charged to the next one.
 TEST_F(AgentTest, WhoLeadsNextHearsThatAProgramFailed) {
   runs_program_ = true;
