@@ -16,7 +16,7 @@ std::optional<std::vector<std::string>> Session::make_room_in_queue(Entry& wanti
   const QueueIndex among = where_room_lacks(wanting, missing);
   const bool may_stop = may_stop_anybody(wanting, among);
   const Gpus most = may_stop ? most_lent(wanting, among) : surplus_of_queue_[among];
-  if (room + most < missing) return std::nullopt;
+  if (most < missing - room) return std::nullopt;  // room may be without limit
   FromQueue from{.among = among, .may_stop = may_stop};
   auto names = try_rooms_in_queue(wanting, missing, from);
   if (names || !from.lacks_places || is_confined_to_cells(wanting)) return names;
