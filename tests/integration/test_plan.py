@@ -13,11 +13,19 @@ SNAPSHOT = ROOT / "examples" / "snapshot.json"
 COMMAND_S = 60
 
 
-def plan(*words, input=None, code=0):
-    done = subprocess.run([PROGRAM, "plan", *map(str, words)], input=input, capture_output=True, text=True,
+def rubatoctl(*words, input=None, code=0):
+    done = subprocess.run([PROGRAM, *map(str, words)], cwd=ROOT, input=input, capture_output=True, text=True,
                           timeout=COMMAND_S)
     assert done.returncode == code, f"{words}: {done.stdout}{done.stderr}"
     return done.stdout if code == 0 else done.stderr
+
+
+def plan(*words, **how):
+    return rubatoctl("plan", *words, **how)
+
+
+def what_if(*words, **how):
+    return rubatoctl("what-if", *words, **how)
 
 
 def test_the_page_shows_the_example_and_its_plan():
@@ -83,13 +91,6 @@ def test_the_table_says_when_a_job_is_expected_to_start():
     snapshot["queues"][0]["quotas"][0]["limit"] = 8
     said = plan("-", "-o", "table", input=json.dumps(snapshot))
     assert re.search(r"^job-2 +not now +QueueLimit +in about 12 min +queue ", said, re.M), said
-
-
-def what_if(*words, code=0):
-    done = subprocess.run([PROGRAM, "what-if", *map(str, words)], cwd=ROOT, capture_output=True, text=True,
-                          timeout=COMMAND_S)
-    assert done.returncode == code, f"{words}: {done.stdout}{done.stderr}"
-    return done.stdout if code == 0 else done.stderr
 
 
 def test_what_if_does_what_the_page_shows():
