@@ -18,6 +18,8 @@ enum PlanParameter : std::size_t {
   kNodeGradients,
   kCardGradients,
   kShardedFactor,
+  kUnpairedBetween,
+  kUnpairedWithin,
   kRecomputeShare,
   kUpdate,
   kOffloadFixed,
@@ -48,6 +50,8 @@ constexpr Prior kPriors[kPlanParameters] = {
     {0.02, 1e-6, 1e2},    // gradients in a node
     {0.2, 1e-6, 1e2},     // gradients through cards
     {1, 0.1, 10},         // factor of a sharded optimizer
+    {0.02, 1e-6, 1e2},    // … unpaired, a step between nodes
+    {0.02, 1e-6, 1e2},    // … and one within a node
     {1.0 / 3, 0.05, 1},   // recomputing: one forward more
     {0.02, 1e-6, 1e2},    // update
     {0.1, 1e-6, 1e2},     // offloading
@@ -70,6 +74,8 @@ PlanModel plan_model_of(const Slopes& at) {
           .node_gradients = value(kNodeGradients),
           .card_gradients = value(kCardGradients),
           .sharded_factor = value(kShardedFactor),
+          .unpaired_between = value(kUnpairedBetween),
+          .unpaired_within = value(kUnpairedWithin),
           .recompute = value(kRecomputeShare),
           .update = value(kUpdate),
           .offload = value(kOffloadFixed),
@@ -86,17 +92,25 @@ struct Parts {
   double pipeline = 0;
   double node_gradients = 0;
   double card_gradients = 0;
+  double unpaired_between = 0;
+  double unpaired_within = 0;
   double update = 0;
   double offload = 0;
   double offload_shared = 0;
   double constant = 0;
 
   double backward() const { return (1 - kForwardShare) * pass + recomputed; }
-  double gradients() const { return node_gradients + card_gradients; }
+  double unpaired() const { return unpaired_between + unpaired_within; }
+  double gradients() const { return node_gradients + card_gradients + unpaired(); }
   double rest() const {
     return kForwardShare * pass + tensor + pipeline + update + offload + offload_shared + constant;
   }
 };
+
+bool is_unpaired(const ExecutionPlan& plan, const PlanLayout& layout) {
+  return !layout.is_paired && plan.technique != Technique::kOffload &&
+         plan.tensor * plan.data > layout.gpus_per_node;
+}
 
 Parts parts_of(const PlanModel& model, const ExecutionPlan& plan, const PlanLayout& layout) {
   const auto stages = static_cast<double>(plan.pipeline);
@@ -115,6 +129,11 @@ Parts parts_of(const PlanModel& model, const ExecutionPlan& plan, const PlanLayo
     parts.node_gradients = model.node_gradients * reduced / shards;
   else
     parts.card_gradients = model.card_gradients * reduced / static_cast<double>(layout.cards);
+  if (is_unpaired(plan, layout)) {
+    const double nodes = std::min(static_cast<double>(layout.nodes), replicas);
+    parts.unpaired_between = model.unpaired_between * (nodes - 1) / stages;
+    parts.unpaired_within = model.unpaired_within * (replicas - nodes) / stages;
+  }
   if (how == Technique::kOffload) {
     parts.offload = model.offload;
     parts.offload_shared = model.offload_shared / replicas;
@@ -124,6 +143,16 @@ Parts parts_of(const PlanModel& model, const ExecutionPlan& plan, const PlanLayo
   }
   parts.constant = model.constant;
   return parts;
+}
+
+// Far from 0 it grows as a root, so that its square grows as the error itself.
+Residual softened(Residual one) {
+  const double part = one.value / kPlanOutlier;
+  const double root = std::sqrt(1 + part * part);
+  one.value *= std::sqrt(2 / (root + 1));
+  const double slope = std::sqrt((root + 1) / 2) / root;
+  for (double& of_parameter : one.slopes) of_parameter *= slope;
+  return one;
 }
 
 Residual residual_of(const PlanModel& model, const PlanObservation& seen) {
@@ -145,7 +174,9 @@ Residual residual_of(const PlanModel& model, const PlanObservation& seen) {
   one.slopes[kNodeGradients] = by_gradients * parts.node_gradients / all;
   one.slopes[kCardGradients] = by_gradients * parts.card_gradients / all;
   if (seen.plan.technique == Technique::kShardedOptimizer)
-    one.slopes[kShardedFactor] = by_gradients * gradients / all;
+    one.slopes[kShardedFactor] = by_gradients * (gradients - parts.unpaired()) / all;
+  one.slopes[kUnpairedBetween] = by_gradients * parts.unpaired_between / all;
+  one.slopes[kUnpairedWithin] = by_gradients * parts.unpaired_within / all;
   one.slopes[kRecomputeShare] = by_backward * parts.recomputed / all;
   one.slopes[kUpdate] = parts.update / all;
   one.slopes[kOffloadFixed] = parts.offload / all;
@@ -155,7 +186,7 @@ Residual residual_of(const PlanModel& model, const PlanObservation& seen) {
     one.slopes[kOverlap] =
         both / all *
         (backward_part * std::log(backward / both) + gradients_part * std::log(gradients / both));
-  return one;
+  return softened(one);
 }
 
 Status check(const PlanObservation& seen) {
@@ -165,8 +196,9 @@ Status check(const PlanObservation& seen) {
     return Error(Code::kInvalid, "expected degrees of at least 1");
   if (is_flat && (seen.plan.pipeline > 1 || seen.plan.tensor > 1))
     return Error(Code::kInvalid, "a data-parallel plan has neither stages nor shards");
-  if (!is_degree(seen.layout.gpus_per_node) || !is_degree(seen.layout.cards))
-    return Error(Code::kInvalid, "expected GPUs and network cards on each node");
+  if (!is_degree(seen.layout.gpus_per_node) || !is_degree(seen.layout.cards) ||
+      !is_degree(seen.layout.nodes))
+    return Error(Code::kInvalid, "expected nodes, and GPUs and network cards on each");
   if (!(seen.iteration_s >= kSecondsLeast && seen.iteration_s <= kSecondsMost))
     return Error(Code::kInvalid, "iteration time out of bounds");
   return ok();

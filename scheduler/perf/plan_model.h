@@ -9,6 +9,9 @@
 //   pipeline   = k_pipeline (P - 1) / D   without speed-up: these jobs do not overlap their stages
 //   gradients  = k (D - 1) / (D P T)      where a stage's T D GPUs are on one node, else
 //                k_card (D - 1) / (D P c) as T rings of 1 / (P T) of the model share the cards
+//                and where a node has an odd number of GPUs, for each of the D - 1 steps of a ring
+//                also k_between / P where it goes from one node to another (nodes - 1 of them) or
+//                k_within / P where it stays; with offloading nothing of the kind was measured
 //   update     = k_update / (P T), by D too where the optimizer is sharded
 //   offloading = a + b / D                instead of the update
 //   iteration  = forward + tensor + pipeline + overlapped(backward, gradients, gamma)
@@ -28,6 +31,7 @@ namespace rubato::sched {
 
 constexpr std::size_t kPlanObservationsMax = 100'000;
 constexpr double kPlanPull = 1e-4;
+constexpr double kPlanOutlier = 0.05;
 
 enum class Technique {
   kPlain,             // data-parallel, gradients accumulated
@@ -48,6 +52,8 @@ struct ExecutionPlan {
 struct PlanLayout {
   Gpus gpus_per_node = 1;  // on the node that has fewest of them
   std::int64_t cards = 1;  // network cards for those
+  std::int64_t nodes = 1;
+  bool is_paired = true;  // every node has an even number of GPUs
 };
 
 struct PlanObservation {
@@ -64,6 +70,8 @@ struct PlanModel {
   double node_gradients = 0;
   double card_gradients = 0;
   double sharded_factor = 1;
+  double unpaired_between = 0;
+  double unpaired_within = 0;
   double recompute = 0;  // share of the compute
   double update = 0;
   double offload = 0;
@@ -74,9 +82,11 @@ struct PlanModel {
   double iteration_s(const ExecutionPlan& plan, const PlanLayout& layout) const;
 };
 
-// Minimises the root mean square error of the logarithm, and a weak pull (kPlanPull per squared
-// logarithm) towards what Rubick assumes or, of overheads, a small share of the compute, from fixed
-// starts: what no observation tells stays there. kInvalid: none, too many, or one out of bounds.
+// Minimises the root mean square error of the logarithm, in which errors beyond about kPlanOutlier
+// count by their size and not its square (pseudo-Huber: a plan that was measured with another batch
+// does not bend the rest), and a weak pull (kPlanPull per squared logarithm) towards what Rubick
+// assumes or, of overheads, a small share of the compute, from fixed starts: what no observation
+// tells stays there. kInvalid: none, too many, or one out of bounds.
 Result<PlanModel> fit_plans(const std::vector<PlanObservation>& observations);
 
 }  // namespace rubato::sched

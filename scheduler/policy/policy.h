@@ -109,6 +109,10 @@ struct Targets {
   // either, starts with less (as by `starts`) or on another type, in rounds that make room for
   // nobody.
   bool few_nodes_yield = false;
+  // Of jobs whose work left is known: who is to have nothing, and runs, is stopped where another
+  // one comes to its size by that, and what leaves is kept for that one. Who is to have nothing,
+  // and waits, starts with what the growth of all leaves. Together with `sizes` alone.
+  bool stops_for_growth = false;
   // By JobIndex: the jobs on whose GPUs it may be as long as it has none of its own, tried in this
   // order; the guest of another one stops. Empty: nobody shares. A guest counts for no quota, and
   // does not grow. Heard where workers can share (PolicyConfig::sharing).

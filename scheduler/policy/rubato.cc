@@ -5,9 +5,11 @@
 #include "scheduler/policy/room.h"
 #include "scheduler/policy/rubato_claim.h"
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <queue>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -29,6 +31,21 @@ PriceTable prices_of(const Problem& problem, const ValueTable& table,
   return find_prices(table, capacity, kPricePasses, kPriceHalvings);
 }
 
+// Types of which not all jobs can keep what they hold: a node is about to go, or a limit was
+// lowered. From there a job may go where it has less, so that it is not stopped later.
+std::set<TypeIndex> crowded_types(const Problem& problem, Room room) {
+  std::set<TypeIndex> crowded;
+  for (JobIndex j; j < problem.end_of_jobs(); ++j) {
+    const Job& job = problem.job(j);
+    if (!problem.takes_part(j) || !job.guest_of.empty()) continue;
+    for (std::size_t i = 0; i < job.held.size(); ++i) {
+      const TypeIndex type = problem.held_at(j)[i].type;
+      if (job.held[i].stays() && !room.take(j, type, job.held[i].gpus)) crowded.insert(type);
+    }
+  }
+  return crowded;
+}
+
 }  // namespace
 
 Descriptor RubatoPolicy::describe() {
@@ -43,8 +60,11 @@ Descriptor RubatoPolicy::describe() {
           "the rate at which that is paid off. So who is done soon with few GPUs goes first, and "
           "has more of them the faster they make it; it preempts those with more left where there "
           "is no room otherwise and what they lose by it is less. Running jobs give back, grow, "
-          "and stop to start on another GPU type, where the change is worth its cost. Work left is "
-          "known from stop.steps and the measured throughput, and guessed from what a job has had "
+          "and stop to start on another GPU type, where the change is worth its cost. In a cluster "
+          "of one type, where goodput tables are known, jobs also move to fewer nodes, and one of "
+          "which the work left is known, and that is to have nothing, stops so that another such "
+          "job grows to its size. Work left is known from stop.steps and the measured throughput, "
+          "and guessed from what a job has had "
           "before there is one; who has just started stays until it was measured, for a minute at "
           "most. Each plan can be given a certificate: how far it is, at most, from the best one.",
       .choose =
@@ -104,6 +124,12 @@ RubatoPolicy::RubatoPolicy(const std::vector<double>& parameters)
       stall_ms_(parameters.at(3) * 1000),
       exploration_(parameters.at(4)) {}
 
+// Whether a job that is to go to another type comes to have more by that itself: else it would go
+// for the growth of others, who need not come to it, and want to go back.
+bool RubatoPolicy::gains(const Claim& claim, TypeIndex type, const SizeValue& to) {
+  return !claim.holds || *claim.holds == type || to.value > claim.stays;
+}
+
 // The step that is worth most a GPU; of equal ones of the type that most is left of.
 std::optional<RubatoPolicy::Move> RubatoPolicy::best_move(const Claim& claim, std::size_t place,
                                                           const Room& room) {
@@ -114,7 +140,7 @@ std::optional<RubatoPolicy::Move> RubatoPolicy::best_move(const Claim& claim, st
     const Gpus most = std::min(claim.at_most.value_or(claim.most),
                                claim.size + room.left_for(claim.index, one.type));
     for (const SizeValue& to : claim.values->of(one)) {
-      if (to.gpus <= claim.size || to.gpus > most) continue;
+      if (to.gpus <= claim.size || to.gpus > most || !gains(claim, one.type, to)) continue;
       const std::int64_t density = (to.value - claim.value) / (to.gpus - claim.size);
       if (density <= 0) continue;
       if (best && (density < best->density ||
@@ -132,18 +158,24 @@ Targets RubatoPolicy::decide(const Problem& problem) const {
   std::vector<Claim>& claims = view.claims;
   RoomByType room_by_type(problem);
   const ValueTable table = table_of(problem, view, room_by_type);
+  Room room(problem);
+  const std::set<TypeIndex> crowded = crowded_types(problem, room);
   for (Claim& claim : claims) {
     claim.values = &table[claim.index];
+    if (claim.holds && !crowded.contains(*claim.holds)) claim.stays = value_now(claim);
     if (claim.held == 0 && room_by_type.most(claim.index) < claim.job->min) claim.most = 0;
   }
-  Room room(problem);
   const PriceTable prices = prices_of(problem, table, room.left());
   if (problem.count_types() > 1) choose_types(claims, room, prices);
   share_out(problem, claims, room, prices);
+  const bool has_tables =
+      problem.count_types() == 1 &&
+      std::ranges::any_of(claims, [](const Claim& claim) { return !claim.job->goodput.empty(); });
   Targets targets{.displaces = Displaces::kLaterInOrder,
                   .sizes_are_kept = true,
                   .types_hold = problem.count_types() > 1,
-                  .few_nodes_yield = true};
+                  .few_nodes_yield = true,
+                  .stops_for_growth = has_tables};
   targets.order = order_by(problem, [&](JobIndex j) {
     const Claim& claim = claims[j.value];
     return std::tuple(!claim.starves, claim.size == 0, -density(claim));
@@ -153,7 +185,18 @@ Targets RubatoPolicy::decide(const Problem& problem) const {
     targets.types.push_back(claim.type ? claim.type : claim.holds);
   }
   targets.starts = targets.sizes;
+  if (has_tables) choose_places(problem, view, targets);
   return targets;
+}
+
+std::int64_t RubatoPolicy::value_now(const Claim& claim) {
+  for (const auto& one : claim.values->types) {
+    if (one.type != claim.holds) continue;
+    const JobValues::List& list = claim.values->of(one);
+    const auto now = std::ranges::find(list, claim.held, &SizeValue::gpus);
+    if (now != list.end()) return now->value;
+  }
+  return 0;
 }
 
 // Value a GPU of what it gets, or else of what it would choose if it had all.
@@ -192,7 +235,8 @@ void RubatoPolicy::choose_types(std::vector<Claim>& claims, const Room& room,
     for (TypeIndex type; type < most.end_key(); ++type)
       most[type] = std::min(claim.most, room.left_for(claim.index, type));
     const Choice choice = best_choice(*claim.values, prices, most);
-    if (choice.type != nullptr) claim.first = choice.type->type;
+    if (choice.type == nullptr) continue;
+    claim.first = gains(claim, choice.type->type, choice.size) ? choice.type->type : claim.holds;
   }
 }
 

@@ -39,13 +39,21 @@
 //
 // What the jobs of a queue with a limit have first is the best that fits into it: a knapsack.
 //
+// Where goodput tables are known, in a cluster of one type, it says too on which nodes jobs are: on
+// as few as hold them (Targets::places). Who is on more is moved where that pays for the way there.
+// There who is to have nothing, and runs, also stops so that others come to their size
+// (Targets::stops_for_growth).
+//
 // GPUs are counted by type: which nodes have room is the session's business, but a size or type
 // that has none, whichever of our jobs leave, is no choice for a job, and who has room nowhere
 // claims nothing. Which type a job looks at first is found by prices of the types
 // (scheduler/solver). On a type on which it was not measured it is hoped to be as fast as any other
 // job was, and to gain by GPUs as on the best type of those where it was; one on which all others
 // are slower it tries once where GPUs of it are free and it has long to go. Whether it holds a type
-// changes nothing in that.
+// changes nothing in that. On another type than its own a job that runs counts as it would once it
+// was stopped, but for one that it tries, so that it still wants to be there when it waits for it;
+// and it goes there where that is worth more to itself, not to make room for the growth of others.
+// Where not all can keep what they hold, as a node is about to go, that does not matter.
 #pragma once
 
 #include "scheduler/policy/policy.h"
@@ -76,7 +84,8 @@ class RubatoPolicy : public Policy {
   View look_at(const Problem& problem) const;
   Claim claim_of(const Problem& problem, const Cluster& cluster, JobIndex index) const;
   void guess_speeds(const Problem& problem, View& view) const;
-  bool is_served_before(const Claim& claim, const Claim& than) const;
+  struct Turn;
+  Turn turn_of(const Claim& claim, bool waits) const;
   void price_work(const Problem& problem, std::vector<Claim>& claims) const;
   void hope_to_try(const Problem& problem, const TypeRatios& ratios, View& view) const;
   static std::optional<TypeIndex> best_known(const Problem& problem, const Claim& claim);
@@ -93,6 +102,11 @@ class RubatoPolicy : public Policy {
   double time_ms(const Claim& claim, Gpus held, double as_it_is, Gpus gpus, double speed) const;
   double saved_ms(const Claim& claim, double from, double to, bool is_change) const;
 
+  bool stays(const Claim& claim, std::int64_t nodes) const;
+  void choose_places(const Problem& problem, const View& view, Targets& targets) const;
+
+  static std::int64_t value_now(const Claim& claim);
+  static bool gains(const Claim& claim, TypeIndex type, const SizeValue& to);
   static std::int64_t density(const Claim& claim);
   static std::optional<Move> best_move(const Claim& claim, std::size_t place, const Room& room);
   static void choose_types(std::vector<Claim>& claims, const Room& room, const PriceTable& prices);

@@ -14,7 +14,8 @@ class RubatoPolicy::Speed {
  public:
   Speed(const Job& job, std::string_view type, Gpus of_node)
       : goodput_(job, type), of_node_(std::max<Gpus>(of_node, 1)) {}
-  double at(Gpus gpus) const { return goodput_.at(gpus, (gpus + of_node_ - 1) / of_node_); }
+  double at(Gpus gpus) const { return at(gpus, (gpus + of_node_ - 1) / of_node_); }
+  double at(Gpus gpus, std::int64_t nodes) const { return goodput_.at(gpus, nodes); }
   bool is_known() const { return goodput_.is_known(); }
 
  private:
@@ -38,13 +39,15 @@ struct RubatoPolicy::Claim {
   std::optional<TypeIndex> type;  // that it must keep, or was given
   // By type, known or not; and where most is known of it, if that is no type of the cluster.
   std::vector<Speed> curves;
-  std::size_t at_known = 0;       // of `curves`: of the best type, else where most is known of it
-  std::optional<TypeIndex> best;  // of those where it was measured: where it is fastest
-  std::vector<double> speeds;     // at its minimum, by type: measured or guessed
-  std::vector<Gpus> sizes;        // that are looked at
-  double left_ms = 0;             // at its minimum, where it is fastest
-  double work = 0;                // left, in what its speeds count, times ms
-  double price = 0;               // of all of it: what its end is worth to all, times ms
+  std::size_t at_known = 0;        // of `curves`: of the best type, else where most is known of it
+  std::optional<TypeIndex> best;   // of those where it was measured: where it is fastest
+  std::vector<double> speeds;      // at its minimum, by type: measured or guessed
+  std::vector<Gpus> sizes;         // that are looked at
+  double left_ms = 0;              // at its minimum, where it is fastest
+  double work = 0;                 // left, in what its speeds count, times ms
+  double price = 0;                // of all of it: what its end is worth to all, times ms
+  double price_once_stopped = 0;   // the same, were it to wait
+  std::optional<TypeIndex> tries;  // where it is to be measured: its price is the same there
   double stall_ms = 0;
   double start_ms = 0;  // until pods that start take part
   double join_ms = 0;   // and those that join
@@ -54,6 +57,7 @@ struct RubatoPolicy::Claim {
   Gpus size = 0;
   std::int64_t value = 0;  // of that size
   const JobValues* values = nullptr;
+  std::int64_t stays = 0;          // value as it is now, where it may stay so
   std::optional<TypeIndex> first;  // the only one that it looks at until all have had a turn
   std::optional<Gpus> at_most;     // until then
 
@@ -76,6 +80,7 @@ struct RubatoPolicy::Way {
   const Speed& speed;
   double factor = 1;     // as fast as that, times this
   bool is_held = false;  // it is there already
+  double price = 0;      // of its work
 
   double at(Gpus gpus) const { return factor * speed.at(gpus); }
 };

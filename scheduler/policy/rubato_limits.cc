@@ -20,11 +20,15 @@ struct Option {
 };
 using Options = std::vector<Option>;
 
-Options options_of(const JobValues& values, Gpus most, const PriceTable& prices) {
+template <class MayHave>
+Options options_of(const JobValues& values, Gpus most, const PriceTable& prices,
+                   const MayHave& may_have) {
   std::map<Gpus, Option> best;  // by size
   for (const auto& one : values.types)
-    for (const auto& [gpus, value] : values.of(one)) {
+    for (const SizeValue& size : values.of(one)) {
+      const auto& [gpus, value] = size;
       if (gpus > most) break;
+      if (!may_have(one.type, size)) continue;
       if (value <= 0 || prices[one.type] > (value - 1) / gpus) continue;  // not worth its price
       const std::int64_t worth = value - prices[one.type] * gpus;
       Option& known = best[gpus];
@@ -76,8 +80,10 @@ void RubatoPolicy::fit_into_limits(const Problem& problem, const std::vector<Job
     Gpus wanted = 0;
     std::int64_t count = 0;
     for (const JobIndex j : own) {
+      const Claim& claim = claims[j.value];
       options.push_back(
-          options_of(*claims[j.value].values, std::min(left, claims[j.value].most), prices));
+          options_of(*claim.values, std::min(left, claim.most), prices,
+                     [&](TypeIndex type, const SizeValue& to) { return gains(claim, type, to); }));
       if (!options.back().empty()) wanted += options.back().back().gpus;
       count += std::ssize(options.back());
     }

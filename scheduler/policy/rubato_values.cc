@@ -163,34 +163,47 @@ RubatoPolicy::Claim RubatoPolicy::claim_of(const Problem& problem, const Cluster
 // Who is served first: higher priority, then less GPU time left for its weight. Of those of whom as
 // much is guessed who has yet to start, by age, and then who started last: of the others most of
 // their like are done by now.
-bool RubatoPolicy::is_served_before(const Claim& claim, const Claim& than) const {
-  const auto key = [&](const Claim& of) {
-    const double wait_ms =
-        of.held > 0 ? of.left_ms / (1 + switching_margin_) : of.left_ms + of.start_ms;
-    const bool ran = !of.job->remaining_ms && of.job->attained_gpu_ms > 0;
-    return std::tuple(-of.job->priority,
-                      wait_ms * static_cast<double>(of.job->min) / of.job->weight, ran,
-                      ran ? -of.job->queued_at : of.job->queued_at);
-  };
-  return key(claim) < key(than);
+struct RubatoPolicy::Turn {
+  std::int64_t behind = 0;  // of lower priority
+  double gpu_ms = 0;        // left, for its weight
+  bool ran = false;
+  double age = 0;
+  auto operator<=>(const Turn&) const = default;
+};
+
+RubatoPolicy::Turn RubatoPolicy::turn_of(const Claim& claim, bool waits) const {
+  const Job& job = *claim.job;
+  const double ms =
+      waits ? claim.left_ms + claim.start_ms : claim.left_ms / (1 + switching_margin_);
+  const bool ran = !job.remaining_ms && job.attained_gpu_ms > 0;
+  return {-job.priority, ms * static_cast<double>(job.min) / job.weight, ran,
+          ran ? -job.queued_at : job.queued_at};
 }
 
 // Its GPU time left, by the part of all weights that waits for it: its own, and of those that are
-// served after it.
+// served after it. Once stopped, others are that were not before.
 void RubatoPolicy::price_work(const Problem& problem, std::vector<Claim>& claims) const {
-  std::vector<Claim*> order;
+  std::vector<std::pair<Turn, Claim*>> order;
   order.reserve(claims.size());
   for (Claim& claim : claims)
-    if (problem.takes_part(claim.index)) order.push_back(&claim);
-  std::ranges::stable_sort(
-      order, [&](const Claim* a, const Claim* b) { return is_served_before(*a, *b); });
-  double all = 0;
-  for (const Claim* claim : order) all += claim->job->weight;
-  double waits = 0;
-  for (auto claim = order.rbegin(); claim != order.rend(); ++claim) {
-    waits += (*claim)->job->weight;
-    (*claim)->price = waits / all * ((*claim)->left_ms + (*claim)->start_ms) *
-                      static_cast<double>((*claim)->job->min);
+    if (problem.takes_part(claim.index))
+      order.emplace_back(turn_of(claim, claim.held == 0), &claim);
+  std::ranges::stable_sort(order, {}, &std::pair<Turn, Claim*>::first);
+  std::vector<double> later(order.size() + 1, 0);  // weights from a place on
+  for (std::size_t place = order.size(); place-- > 0;)
+    later[place] = later[place + 1] + order[place].second->job->weight;
+  for (std::size_t place = 0; place < order.size(); ++place) {
+    Claim& claim = *order[place].second;
+    const auto price_of = [&](double waits) {
+      return waits / later.front() * (claim.left_ms + claim.start_ms) *
+             static_cast<double>(claim.job->min);
+    };
+    claim.price = claim.price_once_stopped = price_of(later[place]);
+    if (claim.held == 0) continue;
+    const auto then =
+        std::ranges::upper_bound(order, turn_of(claim, true), {}, &std::pair<Turn, Claim*>::first);
+    const auto after = static_cast<std::size_t>(then - order.begin());
+    if (after > place) claim.price_once_stopped = price_of(claim.job->weight + later[after]);
   }
 }
 
@@ -245,6 +258,7 @@ void RubatoPolicy::hope_to_try(const Problem& problem, const TypeRatios& ratios,
     if (claim.holds != tries) free.gpus[*tries] -= std::max(claim.held, claim.job->min);
     const double hope = kHopeToTry * (1 + switching_margin_) * claim.speeds[claim.best->value];
     claim.speeds[tries->value] = std::max(claim.speeds[tries->value], hope);
+    claim.tries = tries;
   }
 }
 
@@ -310,7 +324,8 @@ JobValues RubatoPolicy::values_of(const Problem& problem, const Claim& claim,
     const Way way{
         .speed = is_known ? own : claim.known(),
         .factor = is_known ? 1 : claim.speeds[type.value] / claim.known().at(claim.job->min),
-        .is_held = is_held};
+        .is_held = is_held,
+        .price = is_held || claim.tries == type ? claim.price : claim.price_once_stopped};
     values.types.push_back({type, values.lists.size()});
     values.lists.push_back(list_of(claim, way, most_listed(claim, type, room)));
   }
@@ -341,7 +356,7 @@ JobValues::List RubatoPolicy::list_of(const Claim& claim, const Way& way, Gpus m
     const Gpus size = claim.sizes[i];
     const double speed = way.at(size);
     const double time = time_ms(claim, is_there ? claim.held : 0, as_it_is, size, speed);
-    double value = claim.price / time;
+    double value = way.price / time;
     if (is_there && size == claim.held) value *= 1 + switching_margin_;
     of_size.push_back({speed, value < kWorthMost ? value : kWorthMost});  // also what is no number
     if (size <= claim.most && of_size[i].value > of_size[best].value) best = i;

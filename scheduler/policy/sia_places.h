@@ -1,5 +1,5 @@
 // Where Sia's configurations are (Jayaram Subramanya et al., SOSP'23, section 3): GPUs of less than
-// a node are on one node, more are on whole nodes. Private to sia.cc.
+// a node are on one node, more are on whole nodes. Private to this folder.
 #pragma once
 
 #include "scheduler/model/problem.h"

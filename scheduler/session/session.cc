@@ -119,8 +119,10 @@ Plan Session::run() {
   for (const bool spare_only : {false, true})
     for (Entry& entry : entries_)
       if (!entry.has_verdict && entry.job->gets_spare_only() == spare_only) give_minimum(entry);
+  if (targets_.stops_for_growth) stop_for_growth();
   if (targets_.few_nodes_yield || !targets_.starts.empty()) start_with_what_fits();
   if (!targets_.sizes.empty()) grow_to_targets();
+  if (targets_.stops_for_growth) start_with_what_is_left();
   if (targets_.sizes.empty() || config_.min_relative_gain < 0) grow();
   for (Entry& entry : entries_) keep_shape(entry);
   leave_hosts_that_change();

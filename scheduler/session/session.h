@@ -8,10 +8,11 @@
 //      inside its guarantee; on the GPUs of others, where there is no room and the policy says so;
 //      then of those that get what is free only. Who has its minimum leaves nodes that are about
 //      to go when its turn comes
-//   4. growth to the policy's sizes; or by marginal throughput, where it says none, and of what is
+//   4. where the policy says so, who is to have nothing stops, for the growth of others
+//   5. growth to the policy's sizes; or by marginal throughput, where it says none, and of what is
 //      left over where a gain below zero is enough
-//   5. sizes that are not allowed any more, of those that did not grow, shrink to one that is
-//   6. collect actions
+//   6. sizes that are not allowed any more, of those that did not grow, shrink to one that is
+//   7. collect actions
 // What is tried and does not help is undone: FreeNodes keeps a log, QuotaBook is copied.
 #pragma once
 
@@ -89,6 +90,7 @@ class Session {
     bool of_any_type = false;         // though the policy says one: it found no room there
     bool blocked = false;             // has no verdict of "placed": takes no part in growth
     bool has_verdict = false;
+    bool waits_to_grow = false;  // until others have left
   };
   using ByType = Table<TypeIndex, Gpus>;
   using ByNode = Table<NodeIndex, Resources>;
@@ -254,6 +256,13 @@ class Session {
   void start_with_what_fits();
   bool is_to_move(const Entry& entry) const;
   bool move_to_type(Entry& entry, Gpus wanted);
+
+  // session_growth.cc
+  bool may_give_way(const Entry& entry) const;
+  bool may_stop_for_growth(const Entry& entry) const;
+  void stop_for_growth();
+  void stop_for(Entry& grower);
+  void start_with_what_is_left();
 
   // session_room.cc
   void place_or_make_room(Entry& entry, Gpus wanted);

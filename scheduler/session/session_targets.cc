@@ -22,7 +22,7 @@ void Session::shrink_to_targets() {
 void Session::grow_to_targets() {
   for (Entry& entry : entries_) {
     const auto target = size_at_most(*entry.job, targets_.sizes[entry.index.value]);
-    if (!target || *target <= entry.now || !may_grow(entry)) continue;
+    if (!target || *target <= entry.now || !may_grow(entry) || entry.waits_to_grow) continue;
     if (grow_to(entry, *target)) continue;
     if (waits_for_places(entry)) continue;
     const Gpus fit = gpus_that_fit(entry);
@@ -213,8 +213,9 @@ bool Session::move_to_type(Entry& entry, Gpus wanted) {
 }
 
 bool Session::is_left_out(const Entry& entry) const {
-  return targets_.sizes_hold && targets_.sizes[entry.index.value] == 0 && entry.now == 0 &&
-         !is_inside_guarantee(entry);
+  if (entry.now > 0 || !(targets_.sizes_hold || targets_.stops_for_growth)) return false;
+  if (targets_.sizes[entry.index.value] > 0 || is_inside_guarantee(entry)) return false;
+  return targets_.sizes_hold || may_give_way(entry);
 }
 
 // A job that starts gets at once what the policy wants it to have, if that is free: together, for

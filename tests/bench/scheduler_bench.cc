@@ -2,6 +2,9 @@
 // the best, by the size of the cluster and by what is asked of it. One thread.
 //
 //   build/bench/bin/scheduler_bench [--rounds N] [--policy NAME] [--sizes N] [--case NAME]
+//   build/bench/bin/scheduler_bench --nodes N --types N --jobs N [--rounds N] [--case NAME]
+//
+// The second form has one size of its own, and tells the most memory that the process had, too.
 //
 // Made clusters (seed 1): nodes of 8 GPUs of 1, 3 or 6 types; jobs of 1 to 32 GPUs at least, four
 // times as many at most, measured at three sizes on one or two types; each case changes that
@@ -22,6 +25,7 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/core.h>
+#include <sys/resource.h>
 
 namespace rubato::sched {
 namespace {
@@ -284,22 +288,47 @@ void measure(const Size& size, const Case& of, PolicyConfig config, int rounds) 
 }  // namespace
 }  // namespace rubato::sched
 
+namespace {
+
+// Of this process so far.
+double most_memory_mib() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) / 1024;
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   CLI::App app("How long one decision of the scheduler takes, and how good it is");
   int rounds = 100;
   int largest = 3;
   std::string only;
+  rubato::sched::Size own{.name = "own", .nodes = 0, .types = 1, .jobs = 1};
   rubato::sched::PolicyConfig config{.policy = "rubato"};
   app.add_option("--rounds", rounds, "warm rounds of each size")->check(CLI::Range(1, 100000));
-  app.add_option("--sizes", largest, "how many of the three sizes")->check(CLI::Range(1, 3));
+  auto* sizes = app.add_option("--sizes", largest, "how many of the three sizes");
+  sizes->check(CLI::Range(1, 3));
   app.add_option("--policy", config.policy, "its name in docs/policies.md");
   app.add_option("--case", only, "one of the cases alone");
+  auto* nodes = app.add_option("--nodes", own.nodes, "one size instead: nodes of 8 GPUs each");
+  auto* types = app.add_option("--types", own.types, "… of so many types")->needs(nodes);
+  auto* jobs = app.add_option("--jobs", own.jobs, "… for so many jobs")->needs(types);
+  nodes->check(CLI::Range(1, 100'000))->needs(jobs)->excludes(sizes);
+  types->check(CLI::Range(1, 64));
+  jobs->check(CLI::Range(1, 1'000'000));
   CLI11_PARSE(app, argc, argv);
+  const auto measure = [&](const rubato::sched::Size& size, int rounds_of_it) {
+    for (const rubato::sched::Case& of : rubato::sched::kCases)
+      if (only.empty() || only == of.name) rubato::sched::measure(size, of, config, rounds_of_it);
+  };
   constexpr rubato::sched::Size kSizes[] = {
       {"small", 8, 1, 45}, {"medium", 256, 3, 1440}, {"large", 12'500, 6, 10'000}};
-  for (int i = 0; i < largest; ++i)
-    for (const rubato::sched::Case& of : rubato::sched::kCases)
-      if (only.empty() || only == of.name)
-        rubato::sched::measure(kSizes[i], of, config, i == 2 ? std::min(rounds, 20) : rounds);
+  if (own.nodes > 0) {
+    measure(own, rounds);
+    fmt::print("memory: {:.1f} MiB at most\n", most_memory_mib());
+    return 0;
+  }
+  for (int i = 0; i < largest; ++i) measure(kSizes[i], i == 2 ? std::min(rounds, 20) : rounds);
   return 0;
 }

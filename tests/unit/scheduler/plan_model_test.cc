@@ -72,6 +72,35 @@ TEST(PlanModel, GradientsStayOnANodeThatHoldsAStage) {
   EXPECT_LT(model.iteration_s(plan, kHalf), slow_cards.iteration_s(plan, kHalf));
 }
 
+TEST(PlanModel, GpusThatAreNotPairedPayForEachStepOfTheRing) {
+  PlanModel model = some_plan_model();
+  model.gamma = 1;
+  model.unpaired_between = 0.2;
+  model.unpaired_within = 0.05;
+  PlanLayout layout{.gpus_per_node = 2, .cards = 1, .nodes = 3};
+  const auto more = [&](const ExecutionPlan& plan) {
+    layout.is_paired = false;
+    const double unpaired = model.iteration_s(plan, layout);
+    layout.is_paired = true;
+    return unpaired - model.iteration_s(plan, layout);
+  };
+  EXPECT_NEAR(more({.data = 8}), 2 * 0.2 + 5 * 0.05, 1e-12);
+  EXPECT_NEAR(more({Technique::kThreeDimensional, 2, 1, 4}), (2 * 0.2 + 0.05) / 2, 1e-12);
+  EXPECT_EQ(more({.data = 2}), 0);  // on one node
+  EXPECT_EQ(more({.technique = Technique::kOffload, .data = 8}), 0);
+}
+
+TEST(PlanModel, OnePlanThatIsFarOffDoesNotBendTheRest) {
+  const PlanModel real = some_plan_model();
+  std::vector<PlanObservation> seen = plans(real, 0, 1);
+  seen[0].iteration_s /= 2;
+  const auto fitted = fit_plans(seen);
+  ASSERT_TRUE(fitted.ok());
+  for (std::size_t i = 1; i < seen.size(); ++i)
+    EXPECT_NEAR(fitted->iteration_s(seen[i].plan, seen[i].layout) / seen[i].iteration_s, 1, 0.01)
+        << i;
+}
+
 TEST(PlanModel, IsFoundFromObservations) {
   const PlanModel real = some_plan_model();
   for (const double noise : {0.0, 0.03}) {
@@ -108,6 +137,7 @@ TEST(PlanModel, WhatIsNoPlanIsAnError) {
   EXPECT_FALSE(fit_plans({{{.pipeline = 2}, {}, 1}}).ok());
   EXPECT_FALSE(fit_plans({{{.tensor = 2}, {}, 1}}).ok());
   EXPECT_FALSE(fit_plans({{{}, {.gpus_per_node = 1, .cards = 0}, 1}}).ok());
+  EXPECT_FALSE(fit_plans({{{}, {.nodes = 0}, 1}}).ok());
 }
 
 TEST(PlanModel, AnythingWithinTheBoundsIsFitted) {

@@ -225,6 +225,34 @@ TEST(Rubato, ATypeOnWhichOthersAreSlowerIsTriedOnce) {
   EXPECT_TRUE(plan_of(state).actions.empty());
 }
 
+// Once stopped each would be served after the other.
+TEST(Rubato, SeveralThatAreAlikeTryATypeAtOnce) {
+  ClusterState state = cluster({node("n1", 2, 0), node("n2", 2, 2, "B")}, {});
+  for (const char* id : {"a", "b"}) {
+    Job one = lasting(running(id, 1, 1, {"n1"}), 36'000'000);
+    one.measured = {{"A", 1, 100}};
+    state.jobs.push_back(one);
+  }
+  EXPECT_EQ(plan_of(state).actions.size(), 2u);
+}
+
+// Else it goes only where it has more.
+TEST(Rubato, WhereNotAllCanKeepWhatTheyHoldAJobGoesToASlowerType) {
+  Job a = lasting(running("a", 1, 1, {"n1"}), 36'000'000);
+  a.measured = {{"A", 1, 100}, {"B", 1, 60}};
+  ClusterState state = cluster({node("n1", 1, 0), node("n2", 1, 1, "B")}, {a});
+  EXPECT_TRUE(plan_of(state).actions.empty());
+  ClusterState limited = state;
+  limited.queues["default"].quotas["A"].limit = 0;
+  state.nodes[0].leaving = true;
+  state.nodes[0].schedulable = false;
+  for (const ClusterState& one : {state, limited}) {
+    const Plan plan = plan_of(one);
+    ASSERT_EQ(plan.actions.size(), 1u);
+    EXPECT_EQ(std::get<ChangesType>(plan.actions[0].cause).to, "B");
+  }
+}
+
 // Nothing is known of it on C, and A, where it was, has no node: whether it waits or runs on B, it
 // gains by GPUs on C as on B.
 TEST(Rubato, AJobThatRunsLooksAtTypesAsIfItWaited) {
