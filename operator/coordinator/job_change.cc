@@ -228,6 +228,7 @@ bool JobMachine::begin_planned(MonoTime now) {
     }
   }
   const std::size_t size = moves.stay.size() + moves.joiners.size();
+  if (parked_ || moves.leave.empty() || size >= wish_.min_workers) replacing_since_.reset();
   if (parked_) {
     if (size < wish_.min_workers || moves.joiners.empty()) return false;
     begin_recovery(now, "Resumed", "enough workers again", true);
@@ -236,20 +237,6 @@ bool JobMachine::begin_planned(MonoTime now) {
   if (!moves.leave.empty() && size < wish_.min_workers) return await_replacements(now, moves);
   plan_switch(now, moves);
   return true;
-}
-
-// Nobody to go on with, or too few: replacements are awaited as long as a leaver has time, and one
-// whose pod was not told to end has it.
-bool JobMachine::await_replacements(MonoTime now, const Moves& moves) {
-  bool overdue = !moves.stay.empty();
-  for (const Member& m : moves.leave) {
-    const Agent& agent = agents_[m.key.pod_uid];
-    if (agent.leaving && now >= agent.leave_deadline) continue;
-    overdue = false;
-    if (agent.leaving) wake_at(agent.leave_deadline);
-  }
-  if (overdue) begin_recovery(now, "PodDeleted", "pod " + moves.leave.front().pod + " leaves");
-  return overdue;
 }
 
 void JobMachine::plan_switch(MonoTime now, const Moves& moves) {
@@ -347,20 +334,6 @@ void JobMachine::advance_planned(MonoTime now) {
   if (wish_.stop) return advance_stop(now);
   if (now >= op_->deadline) return begin_recovery(now, "Stuck", "the planned change took too long");
   wake_at(op_->deadline);
-}
-
-// Workers of pods that leave and are members no more.
-void JobMachine::retire_left(MonoTime) {
-  if (op_) return;
-  for (const WorkerKey& key : living()) {
-    Worker* worker = worker_of(key);
-    if (!is_leaving(key.pod_uid) || is_member(key) || worker->retired) continue;
-    if (!agents_[key.pod_uid].connected) continue;
-    worker->retired = true;
-    wire::WorkerCommand command;
-    command.mutable_retire()->set_reason("left by a planned change");
-    order(key, std::move(command));
-  }
 }
 
 }  // namespace rubato::coordinator

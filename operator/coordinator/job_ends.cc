@@ -306,6 +306,7 @@ void JobMachine::note_ended(const wire::WorkerStanding& standing) {
 }
 
 // The last step is committed: all who live say so, rank 0 once it has written the last checkpoint.
+// Of programs each has its own part: one that is lost has not ended.
 bool JobMachine::try_finish(MonoTime now) {
   const auto is_finished = [](const Worker* w) {
     return w != nullptr && w->standing.phase() == wire::WORKER_FINISHED;
@@ -314,7 +315,7 @@ bool JobMachine::try_finish(MonoTime now) {
   const std::vector<Member>& members = is_planned ? op_->next.previous : record_.members;
   if (members.empty() || !is_finished(member(members.front()))) return false;
   for (const Member& m : members)
-    if (member(m) != nullptr && !is_finished(member(m))) return false;
+    if (member(m) == nullptr ? wish_.is_stateless : !is_finished(member(m))) return false;
   // Rank 0 of a recovery that is under way, or was cut short by the end of its leader, has finished
   // at another rank: it does not know yet that the last checkpoint is its to write.
   if (!is_planned && member(members.front())->standing.generation() != record_.generation)
@@ -414,6 +415,7 @@ void JobMachine::end(MonoTime now, Phase phase, const std::string& reason) {
 void JobMachine::retire_all(MonoTime now, const std::string& reason) {
   for (auto& [uid, agent] : agents_) {
     if (!agent.connected || agent.dead || wished(uid) == nullptr) continue;
+    if (begins_again_with(uid)) continue;
     for (auto& [slot, worker] : agent.workers) {
       if (worker.retired || worker.exited) continue;
       worker.retired = true;

@@ -62,8 +62,9 @@ PodFailure failure_of(const std::string& pod, const std::string& pod_uid,
 
 void JobMachine::wish(MonoTime now, const Wish& wish) {
   has_news_ = true;
-  const bool is_taken_back = wish_.stop && !wish.stop;
+  const bool is_taken_back = wish_.stop && !wish.stop && !own_stop_;
   wish_ = wish;
+  keep_own_stop();
   index_wish();
   forget_gone();
   if (is_taken_back && !conflict_) take_back_stop(now);
@@ -104,6 +105,7 @@ void JobMachine::connected(MonoTime arrived, const wire::Hello& hello) {
   // What was said over the old connection may be lost: it is said again where it is still needed.
   for (auto& [slot, worker] : agent.workers) {
     worker.configured = worker.asked_stop = worker.retired = worker.restart_sent = false;
+    worker.asked_save = false;
     worker.asked_look = 0;
     worker.abort_below = worker.form_generation = worker.follow_generation = 0;
     worker.form_since.reset();

@@ -199,6 +199,7 @@ void JobMachine::pass(MonoTime now) {
   has_news_ = false;
   gpu_time_.advance(now);
   note_commits(now);
+  save_before_end(now);
   if (!wish_.stop) stop_asked_.reset();
   if (wish_.stop && !held_ && !stop_asked_) stop_asked_ = now;
   if (stop_asked_) wake_at(*stop_asked_ + wish_.grace);

@@ -135,6 +135,7 @@ class JobMachine {
     bool configured = false;       // over this connection,
     std::string told_fingerprint;  // with this one
     bool asked_stop = false;
+    bool asked_save = false;  // for a checkpoint, in its generation and over this connection
     bool retired = false;
     bool caught_up = false;
     std::optional<Refusal> refusal;  // it cannot take part: never a member
@@ -342,11 +343,19 @@ class JobMachine {
   const Member& donor_for(const Worker& worker, const std::map<WorkerKey, std::size_t>& load) const;
   Moves possible_moves();
   bool begin_planned(MonoTime now);
-  bool await_replacements(MonoTime now, const Moves& moves);
   void plan_switch(MonoTime now, const Moves& moves);
   bool all_switched(const std::vector<Member>& all);
   void advance_planned(MonoTime now);
+  // job_leave.cc
+  bool await_replacements(MonoTime now, const Moves& moves);
   void retire_left(MonoTime now);
+  std::vector<Member> leavers_beside(const std::vector<WorkerKey>& asked);
+  std::optional<MonoTime> all_end_by();
+  void save_before_end(MonoTime now);
+  void ask_to_save();
+  void stop_by_itself(const std::string& reason, Duration grace);
+  void keep_own_stop();
+  bool begins_again_with(const std::string& pod_uid) const;
   // job_ends.cc
   std::vector<WorkerKey> ready_to_start(MonoTime now);
   bool may_start(MonoTime now, std::size_t ready);
@@ -464,6 +473,13 @@ class JobMachine {
   std::string start_why_;               // why it starts anew, until a step is committed
   std::optional<MonoTime> look_since_;  // workers look at the checkpoints before a start
   std::uint64_t looks_ = 0;
+  struct OwnStop {
+    std::string reason;
+    Duration grace{};
+  };
+  std::optional<OwnStop> own_stop_;          // no Wish asks for it, and none takes it back
+  std::optional<MonoTime> all_told_since_;   // all who hold the state were told to end
+  std::optional<MonoTime> replacing_since_;  // leavers train on until others come
   std::optional<MonoTime> stop_since_;
   std::optional<MonoTime> stop_asked_;  // also while no stop can begin: the grace counts from it
   std::optional<MonoTime> retire_since_;

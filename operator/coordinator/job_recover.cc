@@ -42,8 +42,8 @@ bool JobMachine::any_state(const std::vector<WorkerKey>& workers) {
                      [&](const WorkerKey& key) { return worker_of(key)->standing.has_state(); });
 }
 
-// Who is asked: those of the record, then, while it was changing, those before it; leavers only
-// when no other has the state, anybody who has it when they have not.
+// Who is asked to go on: those of the record, then, while it was changing, those before it; leavers
+// only when no other has the state, anybody who has it when they have not.
 std::vector<WorkerKey> JobMachine::ask_for_state(bool with_joiners) {
   std::vector<WorkerKey> asked;
   const auto is_asked = [&](const WorkerKey& key) {
@@ -77,7 +77,7 @@ std::vector<WorkerKey> JobMachine::ask_for_state(bool with_joiners) {
 
 // Who has answered the Abort of this recovery and knows a decided round that none of `asked` does:
 // a follower, when all whose rounds it took are lost, and those who were to join with it are
-// behind.
+// behind; or a leaver, when those who were to go on without it have not heard of its last round.
 std::optional<WorkerKey> JobMachine::ahead_of(const std::vector<WorkerKey>& asked) {
   if (!op_ || op_->kind != Kind::kRecover || planted(Bug::kDropRound)) return std::nullopt;
   std::optional<WorkerKey> ahead;
@@ -90,7 +90,7 @@ std::optional<WorkerKey> JobMachine::ahead_of(const std::vector<WorkerKey>& aske
     const auto& s = worker->standing;
     const bool stands_still = worker->settled_below >= op_->next.generation;
     if (!s.has_state() || s.seq() <= newest || !stands_still || worker->refusal ||
-        worker->left_out || is_leaving(key.pod_uid))
+        worker->left_out || worker->retired)
       continue;
     newest = s.seq();
     ahead = key;
@@ -224,6 +224,7 @@ void JobMachine::begin_recovery(MonoTime now, std::string_view cause, const std:
   op.next.stop_steps = stop_steps();
   for (const WorkerKey& key : asked) op.next.members.push_back(as_member(key));
   op.next.previous = left_out;  // to be asked by a leader that comes after, too
+  for (Member& m : leavers_beside(asked)) op.next.previous.push_back(std::move(m));
   LOG_INFO(kLog, "{}: generation {} with {}: {}", to_string(wish_.job), op.next.generation,
            counted_of(asked.size(), record_.members.size(), "worker"), reason);
   op_ = std::move(op);
@@ -255,7 +256,7 @@ bool JobMachine::all_answered(MonoTime now) {
   std::vector<WorkerKey> silent;
   for (const Member& m : op_->next.members)
     if (member(m)->settled_below < op_->next.generation) silent.push_back(m.key);
-  // Who is left out may have decided the open round: waited for, and not more.
+  // Who is left out, or leaves, may have decided the open round: waited for, and not more.
   const bool is_heard =
       now >= op_->deadline || std::ranges::all_of(op_->next.previous, [&](const Member& m) {
         const Worker* worker = member(m);
@@ -394,7 +395,7 @@ void JobMachine::await_formed(MonoTime now) {
     if (is_told(*worker, generation) || !agents_[m.key.pod_uid].connected) continue;
     worker->form_generation = generation;
     if (!worker->form_since || *worker->form_since < op_->began) worker->form_since = now;
-    worker->asked_stop = false;  // a Form ends what was asked before it
+    worker->asked_stop = worker->asked_save = false;  // a Form ends what was asked before it
     tell_form(m.key, rank);
   }
   if (missing.empty()) return complete_operation(now);

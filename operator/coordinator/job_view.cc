@@ -191,7 +191,8 @@ void JobMachine::enter(Phase phase, std::string reason) {
 void JobMachine::refresh_end(MonoTime now) {
   const bool all = std::all_of(agents_.begin(), agents_.end(), [&](const auto& entry) {
     return entry.second.dead || wished(entry.first) == nullptr ||
-           retired_pods_.contains(entry.second.name) || !entry.second.connected;
+           retired_pods_.contains(entry.second.name) || !entry.second.connected ||
+           begins_again_with(entry.first);
   });
   const bool over = all || (retire_since_ && now - *retire_since_ >= kRetireDeadline);
   if (over && ended_ != Phase::kFailed)

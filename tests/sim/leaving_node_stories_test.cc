@@ -51,6 +51,62 @@ TEST(LeavingNodeStories, AGangTrainsUntilItHasMovedAndTheNodeGoes) {
   EXPECT_EQ(cluster.world("gang").generations(), generation);
 }
 
+// As a drain does.
+void tell_to_end(WholeCluster& cluster) {
+  std::vector<std::string> names;
+  for (const auto& [key, pod] : cluster.witness().pods()) names.push_back(pod.name);
+  for (const std::string& name : names)
+    ASSERT_TRUE(cluster.server().remove(kube::types::kPod, {"default", name}, {}).ok());
+}
+
+// All that was committed was in the checkpoint that it goes on from.
+void expect_nothing_lost(WholeCluster& cluster, const std::string& job, std::size_t members) {
+  const auto status = [&]() -> const json::Value& {
+    return cluster.witness().jobs().at("default/" + job).object["status"];
+  };
+  const std::int64_t generation = status()["membership"]["generation"].int_or(0);
+  ASSERT_TRUE(cluster.run_until(
+      [&] {
+        return members_of(cluster, job) == members &&
+               status()["membership"]["phase"].string_view_or("") == "Training" &&
+               status()["membership"]["generation"].int_or(0) > generation;
+      },
+      6 * kSoon));
+  EXPECT_FALSE(cluster.run_until([] { return false; }, kSoon));
+  EXPECT_EQ(status()["progress"]["recomputedSteps"].int_or(-1), 0);
+}
+
+// The only node that there is: nobody can take over.
+TEST(LeavingNodeStories, WhereAllPodsAreToldToEndNoStepIsLost) {
+  Scenario scenario;
+  scenario.nodes = {{"n0", "fast", 2}};
+  scenario.queues = {{"default", 0}};
+  scenario.jobs = {training("gang", 2, 2)};
+  scenario.jobs[0].shape.checkpoint_every = 50'000;
+  WholeCluster cluster(scenario, {.listening = true});
+  cluster.start();
+  ASSERT_TRUE(cluster.run_until([&] { return members_of(cluster, "gang") == 2; }, kSoon));
+  ASSERT_FALSE(cluster.run_until([] { return false; }, kSoon));
+  tell_to_end(cluster);
+  expect_nothing_lost(cluster, "gang", 2);
+}
+
+// It stands still, below its minimum, and nothing of it was written since.
+TEST(LeavingNodeStories, AParkedJobWhosePodsAreToldToEndLosesNoStep) {
+  Scenario scenario = elastic_on_two_nodes();
+  scenario.jobs = {training("elastic", 3, 3)};
+  scenario.jobs[0].shape.checkpoint_every = 50'000;
+  WholeCluster cluster(scenario, {.listening = true});
+  cluster.start();
+  ASSERT_TRUE(cluster.run_until([&] { return members_of(cluster, "elastic") == 3; }, kSoon));
+  ASSERT_FALSE(cluster.run_until([] { return false; }, kSoon));
+  cluster.inject({FaultKind::kPowerCut, 0s, kSoon, 1, 0});
+  ASSERT_TRUE(cluster.run_until([&] { return members_of(cluster, "elastic") == 2; }, kSoon));
+  ASSERT_FALSE(cluster.run_until([] { return false; }, kJitter));
+  tell_to_end(cluster);
+  expect_nothing_lost(cluster, "elastic", 3);
+}
+
 // Rounds come once an hour, unless something happens: one comes when the node is to be left.
 TEST(LeavingNodeStories, AnElasticJobShrinksWhenTheLeadTimeBegins) {
   Scenario scenario = elastic_on_two_nodes();

@@ -135,7 +135,11 @@ void Replica::Faults::travel() {
 
 std::optional<Error> Replica::Faults::before(const kube::Operation& operation) {
   const MonoTime began = replica_.ground_.executor.now();
+  const std::uint64_t restores = replica_.ground_.witness.restores();
   travel();
+  // A server that is given another store begins anew, and its connections end.
+  if (restores != replica_.ground_.witness.restores())
+    return Error(Code::kUnavailable, "the server was started again");
   if (is_cut()) {
     life_.process.sleep_for(limit_);
     return Error(Code::kUnavailable, "the server cannot be reached");
@@ -163,9 +167,12 @@ std::optional<Error> Replica::Faults::after(const kube::Operation& operation) {
   if (operation.verb == kube::Verb::kList) expired_.erase(operation.type.plural);
   if (is_write(operation.verb)) crash_if_due(true, operation);
   const MonoTime began = replica_.ground_.executor.now();
+  const std::uint64_t restores = replica_.ground_.witness.restores();
   travel();
   if (is_cut() || replica_.ground_.executor.now() - began > limit_)
     return Error(Code::kTimeout, "no answer in time");
+  if (restores != replica_.ground_.witness.restores())
+    return Error(Code::kUnavailable, "the server was started again");
   if (replica_.rng_.chance(replica_.trouble_.flaky))
     return Error(Code::kInternal, "the answer was lost");
   return std::nullopt;
@@ -185,8 +192,13 @@ bool Replica::Faults::keeps(const kube::Operation& operation, const json::Value&
       });
   if (!fenced || !replica_.rng_.chance(replica_.trouble_.late)) return false;
   const Duration delay = limit_ + std::chrono::milliseconds(replica_.rng_.below(kLateMillis));
+  const auto act_unless_restored = [&witness = replica_.ground_.witness,
+                                    restores = replica_.ground_.witness.restores(),
+                                    act = std::move(act)] {
+    if (witness.restores() == restores) act();
+  };
   replica_.late_until_ = std::max(replica_.late_until_, now + delay);
-  replica_.ground_.executor.at(now + delay, std::move(act));
+  replica_.ground_.executor.at(now + delay, act_unless_restored);
   serving() = nullptr;
   life_.process.sleep_for(limit_);
   return true;

@@ -281,7 +281,9 @@ const char* name_of(FaultKind kind) {
                                                                   "another policy",
                                                                   "nodes split",
                                                                   "data slow",
-                                                                  "data broken"};
+                                                                  "data broken",
+                                                                  "node maintained",
+                                                                  "node reclaimed"};
   return kNames.at(static_cast<std::size_t>(kind));
 }
 

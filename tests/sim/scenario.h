@@ -126,8 +126,11 @@ enum class FaultKind {
   // Of the volume that all nodes read their data from:
   kDataSlow,
   kDataBroken,  // every read fails, as EIO does
+  // A node says that it is about to go, its pods are told to end after a while, and its power goes:
+  kMaintained,  // … and it comes back
+  kReclaimed,   // … for good; another one is added
 };
-constexpr int kFaultKinds = static_cast<int>(FaultKind::kDataBroken) + 1;
+constexpr int kFaultKinds = static_cast<int>(FaultKind::kReclaimed) + 1;
 const char* name_of(FaultKind kind);
 using Coverage = PhaseCounts<static_cast<std::size_t>(kFaultKinds)>;
 
@@ -169,8 +172,11 @@ Scenario draw_scenario(std::uint64_t seed, int faults = -1);
 // Makes a big one of some of them, with up to 32 members in a job; those keep their other faults.
 void draw_big(Scenario& scenario);
 
+constexpr Duration kDrained = 9s;  // from when the pods of a node are told to end to its end
+
 // What came later than most, each on a random stream of its own: splits, disks that are in trouble
-// for minutes, data that cannot be read, a node with checkpoints of its own.
+// for minutes, data that cannot be read, a node with checkpoints of its own, nodes that are about
+// to go.
 void draw_later(Scenario& scenario);
 
 // The same short story each time, with a bit of all: two jobs that start, grow, shrink, recover,

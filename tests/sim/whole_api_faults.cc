@@ -142,8 +142,9 @@ void WholeCluster::calm() {
     if (node->is_frozen()) node->thaw();
     if (!node->is_up()) node->power_on();
     node->set_idle(false);
-    // A restored store may have brought back that it was cordoned.
+    // A restored store may have brought back that it was cordoned, or about to go.
     set_cordoned(node->name(), false);
+    take_back(node->name());
     for (auto& [uid, container] : node->containers())
       if (!container->exit_status) container->thaw();
   }

@@ -190,6 +190,14 @@ class WholeCluster {
   void lose_many(const Fault& fault);
   void add_node(NodePlan plan);
 
+  // whole_leaving_nodes.cc
+  void take_away(const Fault& fault, ModelNode& node);
+  void announce(const std::string& node, FaultKind kind);
+  void take_back(const std::string& node);  // what was announced of it
+  void tell_pods_to_end(const std::string& node);
+  void end_maintained(ModelNode& node);
+  void end_reclaimed(ModelNode& node);
+
   // whole_rare_faults.cc
   void lose_lease();
   void restore_store(const Fault& fault);

@@ -117,6 +117,9 @@ void WholeCluster::inject_now(const Fault& fault) {
       return change_policy(fault);
     case K::kSplit:
       return split(fault);
+    case K::kMaintained:
+    case K::kReclaimed:
+      return on_node(fault, &WholeCluster::take_away);
   }
 }
 

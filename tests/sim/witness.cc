@@ -54,6 +54,7 @@ void Witness::committed(const kube::StoreId& id, const json::Value* object) {
 }
 
 void Witness::store_went_back(const kube::ObjectStore::Backup& backup) {
+  ++restores_;
   leaders_of_backup_ = highest_leader_;
   jobs_.clear();
   pods_.clear();

@@ -79,6 +79,7 @@ class Witness {
 
   // What stands is what a backup says; nothing of what came after it counts against what follows.
   void store_went_back(const kube::ObjectStore::Backup& backup);
+  std::uint64_t restores() const { return restores_; }  // how often it did
 
   const std::map<std::string, SeenPod>& pods() const { return pods_; }  // by "ns/name"
   const std::map<std::string, SeenJob>& jobs() const { return jobs_; }  // by "ns/name"
@@ -112,6 +113,7 @@ class Witness {
   std::map<std::string, std::string> parents_;
   std::set<std::string> secrets_;
   std::uint64_t changes_ = 0;
+  std::uint64_t restores_ = 0;
   std::int64_t highest_leader_ = 0;     // that gave GPUs away
   std::int64_t leaders_of_backup_ = 0;  // the highest when a backup was restored
 };

@@ -71,7 +71,7 @@ struct StepEngine::Impl {
   void request(const wire::Request& request);
   void supersede_follow(const wire::WorkerCommand& command);
   void end_follow();  // with the mutex held
-  void end_requests(const wire::Form& form);
+  void end_requests(std::uint64_t generation);
   void leave(const std::string& reason);
   void beat();
   bool wait_settled(std::unique_lock<std::mutex>& lock);
@@ -144,7 +144,7 @@ struct StepEngine::Impl {
   void checkpoint_done(std::uint64_t step, const Result<std::string>& path, double seconds);
   bool checkpoint_due(const wire::CommitRecord& record) const;
   Status checkpoint_if_due();
-  void begin_checkpoint();
+  void begin_checkpoint(bool is_asked_for);
   void forget_checkpoints();
   Status submit_checkpoint();
   void say_unsaved();
@@ -221,7 +221,8 @@ struct StepEngine::Impl {
   MonoTime last_commit{};
   bool first_after_change = false;
   std::optional<std::uint64_t> last_checkpoint;  // step, handed to the writer
-  std::optional<std::uint64_t> compared_seq;     // in this generation, or nothing was due there
+  std::optional<MonoTime> owed_checkpoint;    // asked for and skipped: when it is asked for again
+  std::optional<std::uint64_t> compared_seq;  // in this generation, or nothing was due there
   MonoTime follow_begun{};
   MonoTime pull_noted{};
   std::uint64_t follow_bytes = 0;

@@ -62,17 +62,24 @@ Status StepEngine::Impl::checkpoint_if_due() {
   if (!last) return compare_states();
   if (!checkpoint_due(*last)) return ok();
   if (job.has_checkpoints) TRY_OK(compare_states());
-  if (membership.rank == 0) begin_checkpoint();
+  if (membership.rank == 0)
+    begin_checkpoint(last->checkpoint());
+  else if (last->checkpoint())
+    owed_checkpoint.reset();  // who was rank 0 and still owed one: it is for rank 0 now
   return ok();
 }
 
-// Copies the state and hands it to the writer; no step waits for the disk.
-void StepEngine::Impl::begin_checkpoint() {
+// Copies the state and hands it to the writer; no step waits for the disk. One that is skipped
+// although it was asked for is owed: reduce_and_vote() asks again when the writer has time, and not
+// at each step where it is copies of the state, or memory for one, that lack.
+void StepEngine::Impl::begin_checkpoint(bool is_asked_for) {
   const std::uint64_t step = replica->step();
   if (last_checkpoint == step) return;
   if (!job.has_checkpoints) return say_unsaved();
   reach("checkpoint");
   const Status begun = submit_checkpoint();
+  const bool is_owed = !begun.ok() && (owed_checkpoint || is_asked_for);
+  owed_checkpoint = is_owed ? std::optional(now() + kSaveRetryFirst) : std::nullopt;
   if (begun.ok()) return;
   std::uint64_t skipped = 0;
   {

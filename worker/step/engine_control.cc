@@ -152,9 +152,12 @@ void StepEngine::Impl::command(const wire::WorkerCommand& command) {
         plan(command.form());
         return;
       }
-      end_requests(command.form());
+      end_requests(command.form().generation());
       break;
     case wire::WorkerCommand::kFollow:
+      end_requests(command.follow().generation());
+      supersede_follow(command);
+      break;
     case wire::WorkerCommand::kLook:
       supersede_follow(command);
       break;
@@ -320,17 +323,19 @@ void StepEngine::Impl::request(const wire::Request& request) {
   LOG_INFO("step", "asked to {}{}: {}", request.checkpoint() ? "checkpoint " : "",
            request.stop() ? "stop" : "go on", request.reason());
   // While a generation trains, the next vote carries it; otherwise the step thread sees to it.
-  if (request.stop()) end_follow();
+  if (request.stop()) {
+    end_follow();
+    std::erase_if(orders, [](const wire::WorkerCommand& order) { return order.has_follow(); });
+  }
   changed->notify_all();
 }
 
-// A Form that begins or goes on with training ends a stop that was asked for before it: who still
-// wants one asks again. Judged here and not by the step thread, so that a request that comes right
-// behind the Form stands.
-void StepEngine::Impl::end_requests(const wire::Form& form) {
+// A Form that begins or goes on with training, or a Follow that leads there, ends a stop that was
+// asked for before it: who still wants one asks again. Judged here and not by the step thread, so
+// that a request that comes right behind it stands.
+void StepEngine::Impl::end_requests(std::uint64_t generation) {
   const std::lock_guard lock(mutex);
-  if (form.generation() < standing.fenced_below() || form.generation() <= standing.generation())
-    return;
+  if (generation < standing.fenced_below() || generation <= standing.generation()) return;
   if (std::exchange(wants_stop, false)) wants_checkpoint = false;
 }
 

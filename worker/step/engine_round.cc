@@ -236,9 +236,10 @@ Result<wire::CommitRecord> StepEngine::Impl::reduce_and_vote() {
   if (tells_hops) *vote.mutable_hops() = to_wire(hops);
   vote.set_validation_q(validation_q);
   vote.set_validation_batches(validation_done);
+  const bool may_save = owed_checkpoint && now() >= *owed_checkpoint && writer->wait_idle(now());
   {
     const std::lock_guard lock(mutex);
-    vote.set_checkpoint(wants_checkpoint);
+    vote.set_checkpoint(wants_checkpoint || may_save);
     vote.set_stop(wants_stop);
     vote.set_prepared_generation(prepared_vote());
   }

@@ -106,6 +106,20 @@ TEST(JobFlow, GpuTimeThatIsBookedAnewNeverLowersACounter) {
   EXPECT_EQ(value(metrics, useful), 12);  // 10 were shown, 12 are so
 }
 
+TEST(JobFlow, StepsThatAreTrainedAgainAreCounted) {
+  Metrics metrics;
+  JobFlow flow(metrics);
+  const auto with = [](std::int64_t steps) {
+    api::TrainingJob job_then = job(1, 2)->job;
+    job_then.status.progress.emplace().recomputed_steps = steps;
+    return job_then;
+  };
+  flow.note(job(1, 2)->job, with(2));
+  flow.note(with(2), with(7));
+  flow.note(with(7), with(7));
+  EXPECT_EQ(value(metrics, "rubato_recomputed_steps_total{queue=\"default\"}"), 7);
+}
+
 TEST(JobFlow, ManyQueuesShareOneSeries) {
   Metrics metrics;
   JobFlow flow(metrics);

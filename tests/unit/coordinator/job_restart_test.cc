@@ -129,6 +129,19 @@ TEST(JobRestart, AProgramThatFailsAtOnceIsCharged) {
   EXPECT_EQ(pods.to_write->generation, 3u);
 }
 
+TEST(JobRestart, AJobIsFinishedOnceEachOfItsProgramsHasEnded) {
+  Programs pods(2);
+  pods.start(2);
+  pods.standing(0).set_phase(wire::WORKER_FINISHED);
+  pods.say(0);
+  pods.after(1s);
+  EXPECT_EQ(pods.view().phase, Phase::kTraining);
+  pods.disconnect(1);  // its node is lost: it had not ended
+  pods.after(5s);
+  ASSERT_TRUE(pods.to_write.has_value());
+  EXPECT_EQ(pods.to_write->generation, 2u) << "the others start again, without it";
+}
+
 TEST(JobRestart, AFailureForTheLossOfAnotherIsNotCharged) {
   Programs pods(3);
   pods.start(3);

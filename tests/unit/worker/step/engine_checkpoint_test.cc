@@ -86,6 +86,22 @@ TEST_F(EngineCheckpointTest, ASlowDiskCostsNoStep) {
   EXPECT_EQ(read_step_records(*keeper_, "/ckpt/steps.bin")->size(), 40u);
 }
 
+// Who asked for it waits for it: no other one is due.
+TEST_F(EngineCheckpointTest, OneThatWasAskedForIsNotForgottenWhereItIsSkipped) {
+  const auto slow = worker({.steps = 100'000, .checkpoint_every = 0});
+  slow->start();
+  storage_.checkpoints.faults().delay = 1s;
+  slow->ask_to_save();
+  ASSERT_TRUE(sim_.run_until([&] { return slow->standing().step() >= 3; }, 1min));
+  slow->ask_to_save();  // while that one is being written
+  ASSERT_TRUE(sim_.run_until([&] { return !slow->lines("checkpoint skipped").empty(); }, 1min));
+  const std::uint64_t asked_at = slow->standing().step();
+  storage_.checkpoints.faults().delay = 0s;
+  EXPECT_TRUE(
+      sim_.run_until([&] { return slow->standing().checkpoint_step() >= asked_at; }, 10min));
+  EXPECT_EQ(slow->lines("checkpoint skipped").size(), 1u);
+}
+
 // The disk is full when training ends, and has room again five minutes later.
 TEST_F(EngineCheckpointTest, TheLastCheckpointIsTriedAgainWhileStateIsHeld) {
   const auto full = worker({.steps = 4, .checkpoint_every = 0});

@@ -434,6 +434,33 @@ TEST_F(EngineTest, WhatComesAfterAFollowThatLeadsNowhereDoesNotWaitForIt) {
   EXPECT_TRUE(at(1).until_caught_up());
 }
 
+// The first of two donors is gone, and is still dialed when the rest comes.
+TEST_F(EngineTest, AStopBehindAFollowStandsAndAFollowBehindAStopEndsIt) {
+  const auto gate = std::make_shared<Gate>();
+  make(2, 400, slowed_by(gate));
+  wire::WorkerCommand follow;
+  follow.mutable_follow()->set_generation(1);
+  *follow.mutable_follow()->mutable_donor() = at(0).standing().id();
+  *follow.mutable_follow()->mutable_donor_address() = at(0).standing().listen();
+  const wire::WorkerCommand to_the_living = follow;
+  follow.mutable_follow()->mutable_donor()->set_pod_uid("gone");
+  follow.mutable_follow()->mutable_donor_address()->set_port(1);  // nobody listens
+  wire::WorkerCommand stop;
+  stop.mutable_request()->set_stop(true);
+  tell({1}, follow);
+  tell({1}, to_the_living);
+  tell({1}, stop);
+  ASSERT_TRUE(at(1).until_phase(wire::WORKER_STOPPED));
+  tell({0}, form(1, wire::FORM_START, {0}));
+  ASSERT_TRUE(at(0).until([](const wire::WorkerStanding& s) { return s.step() > 3; }));
+  tell({1}, to_the_living);
+  ASSERT_TRUE(at(1).until_caught_up());
+  tell({0, 1}, form(2, wire::FORM_PLANNED, {0, 1}));
+  ASSERT_TRUE(at(1).until([](const wire::WorkerStanding& s) { return s.generation() == 2; }));
+  gate->open();
+  for (const int number : {0, 1}) EXPECT_TRUE(at(number).until_phase(wire::WORKER_FINISHED));
+}
+
 TEST_F(EngineTest, ADonorWaitsForItsFollowerButNotForEver) {
   FakeTroubles big;
   big.ballast = std::size_t{4} << 20;  // more bytes than the sockets between hold
@@ -514,6 +541,32 @@ TEST_F(EngineTest, AStateThatWasPulledIsSavedThoughItsStepWasSavedBefore) {
   tell({0, 1}, form(3, wire::FORM_RECOVER, {1, 0}));
   for (const int worker : {0, 1}) EXPECT_TRUE(at(worker).until_phase(wire::WORKER_FINISHED));
   EXPECT_EQ(at(1).checkpoints(), (std::vector<std::uint64_t>{8, 8}));
+}
+
+// Who was rank 0 when it was skipped asks who is now, and once.
+TEST_F(EngineTest, ACheckpointThatIsOwedIsWrittenOnceByWhoIsRankZeroThen) {
+  const auto has_room = std::make_shared<std::atomic<bool>>(false);
+  FakeTroubles troubles = slowed_by(std::make_shared<Gate>());
+  troubles.checkpoint_every = 100'000;
+  troubles.on_snapshot = [has_room]() -> Status {
+    if (*has_room) return ok();
+    return Error(Code::kExhausted, "no memory for a copy");
+  };
+  make(2, 1'000'000, troubles);
+  tell({0, 1}, form(1, wire::FORM_START, {0, 1}));
+  wire::WorkerCommand request;
+  request.mutable_request()->set_checkpoint(true);
+  tell({0}, request);
+  ASSERT_TRUE(
+      at(0).until([](const wire::WorkerStanding& s) { return s.checkpoints_skipped() > 0; }));
+  tell({0, 1}, form(2, wire::FORM_PLANNED, {1, 0}));
+  ASSERT_TRUE(at(1).until([](const wire::WorkerStanding& s) { return s.generation() == 2; }));
+  *has_room = true;
+  ASSERT_TRUE(at(1).until([](const wire::WorkerStanding& s) { return s.has_checkpoint(); }));
+  const std::uint64_t enough = at(1).standing().step() + 20;
+  ASSERT_TRUE(at(1).until([&](const wire::WorkerStanding& s) { return s.step() >= enough; }));
+  EXPECT_EQ(at(1).checkpoints().size(), 1u);
+  EXPECT_TRUE(at(0).checkpoints().empty());
 }
 
 TEST_F(EngineTest, ADonorWhoseRecordsAreNotThoseOfItsStepsIsNotFollowed) {

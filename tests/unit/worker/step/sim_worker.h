@@ -233,6 +233,11 @@ class SimWorker {
     command.mutable_request()->set_stop(true);
     engine_->command(command);
   }
+  void ask_to_save() {
+    wire::WorkerCommand command;
+    command.mutable_request()->set_checkpoint(true);
+    engine_->command(command);
+  }
   bool until_phase(wire::WorkerPhase phase, Duration limit = 10min) {
     return sim_.run_until([&] { return standing_.phase() == phase; }, limit);
   }
