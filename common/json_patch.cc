@@ -34,19 +34,28 @@ std::optional<std::vector<std::string>> split_pointer(std::string_view pointer) 
   return keys;
 }
 
-// An array index: decimal, no sign, no leading zero.
-std::optional<std::size_t> to_index(std::string_view key) {
-  if (key.empty() || (key.size() > 1 && key.front() == '0')) return std::nullopt;
-  std::size_t index = 0;
+// As RFC 6901 has it: decimal, no sign, no leading zero.
+bool is_plain_index(std::string_view key) {
+  return key.find_first_not_of("0123456789") == std::string_view::npos &&
+         (key.size() == 1 || !key.starts_with('0'));
+}
+
+// Of an array of so many items. As kube-apiserver's JSON patch reads it, wider than RFC 6901: a
+// sign and leading zeros will do, and what is negative counts from the end.
+std::optional<std::size_t> to_index(std::string_view key, std::size_t size) {
+  if (key.starts_with('+') && !key.starts_with("+-")) key.remove_prefix(1);
+  std::int64_t index = 0;
   const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), index);
-  if (error != std::errc() || end != key.data() + key.size()) return std::nullopt;
-  return index;
+  if (key.empty() || error != std::errc() || end != key.data() + key.size()) return std::nullopt;
+  if (index < 0) index += static_cast<std::int64_t>(size);
+  const auto place = static_cast<std::size_t>(index);
+  return index >= 0 && place < size ? std::optional(place) : std::nullopt;
 }
 
 const Value* child(const Value& value, const std::string& key) {
   if (value.is_object()) return value.find(key);
-  const auto index = to_index(key);
-  return index && *index < value.items().size() ? &value.items()[*index] : nullptr;
+  const auto index = to_index(key, value.items().size());
+  return index ? &value.items()[*index] : nullptr;
 }
 
 // Counts nodes up to `nodes_max` and measures depth; false when a bound is passed.
@@ -108,7 +117,8 @@ class Patch {
   Value& reach(const Keys& path, std::size_t count) {
     Value* value = &target_;
     for (std::size_t i = 0; i < count; ++i) {
-      value = value->is_object() ? &value->at(path[i]) : &value->at(*to_index(path[i]));
+      value =
+          value->is_object() ? &value->at(path[i]) : &value->at(*to_index(path[i], value->size()));
     }
     return *value;
   }
@@ -128,8 +138,9 @@ class Patch {
       return ok();
     }
     if (!parent->is_array()) return invalid("add: the parent is neither object nor array");
-    const auto index = path.back() == "-" ? parent->size() : to_index(path.back());
-    if (!index || *index > parent->size()) return invalid("add: index out of range");
+    const std::size_t end = parent->size();
+    const auto index = path.back() == "-" ? end : to_index(path.back(), end + 1);
+    if (!index) return invalid("add: index out of range");
     Value::Array& items = reach(path, path.size() - 1).mutable_items();
     items.insert(items.begin() + static_cast<std::ptrdiff_t>(*index), std::move(value));
     return ok();
@@ -146,7 +157,8 @@ class Patch {
       parent.erase(path.back());
     } else {
       Value::Array& items = parent.mutable_items();
-      items.erase(items.begin() + static_cast<std::ptrdiff_t>(*to_index(path.back())));
+      items.erase(items.begin() +
+                  static_cast<std::ptrdiff_t>(*to_index(path.back(), items.size())));
     }
     return ok();
   }
@@ -214,7 +226,11 @@ const Value* resolve(const Value& root, std::string_view pointer) {
   const auto keys = split_pointer(pointer);
   if (!keys) return nullptr;
   const Value* value = &root;
-  for (std::size_t i = 0; i < keys->size() && value; ++i) value = child(*value, (*keys)[i]);
+  for (std::size_t i = 0; i < keys->size() && value; ++i) {
+    const std::string& key = (*keys)[i];
+    if (value->is_array() && !is_plain_index(key)) return nullptr;
+    value = child(*value, key);
+  }
   return value;
 }
 

@@ -1,10 +1,8 @@
 #include "common/yaml.h"
 
 #include "common/utf8.h"
+#include "common/yaml_scalar.h"
 
-#include <charconv>
-#include <cmath>
-#include <cstdlib>
 #include <ranges>
 #include <span>
 #include <sstream>
@@ -22,59 +20,17 @@ struct Budget {
   std::size_t nodes = 0;
 };
 
-bool all_digits(std::string_view text, std::string_view digits) {
-  return !text.empty() && text.find_first_not_of(digits) == std::string_view::npos;
-}
-
-std::optional<Value> integer(std::string_view text) {
-  const bool negative = text.starts_with('-');
-  std::string_view digits = negative || text.starts_with('+') ? text.substr(1) : text;
-  int base = 10;
-  if (digits.starts_with("0x")) {
-    base = 16;
-    digits.remove_prefix(2);
-  } else if (digits.starts_with("0o")) {
-    base = 8;
-    digits.remove_prefix(2);
-  } else if (digits.size() > 1 && digits[0] == '0' && all_digits(digits, "01234567")) {
-    base = 8;
-  }
-  std::int64_t number = 0;
-  const std::string signed_text = (negative ? "-" : "") + std::string(digits);
-  const char* end = signed_text.data() + signed_text.size();
-  const auto [stop, error] = std::from_chars(signed_text.data(), end, number, base);
-  if (error != std::errc() || stop != end || digits.empty() || digits[0] == '-')
-    return std::nullopt;
-  return Value(number);
-}
-
-std::optional<Value> real(std::string_view text) {
-  if (text.find_first_not_of("+-.0123456789eE") != std::string_view::npos) return std::nullopt;
-  if (text.find_first_of("0123456789") == std::string_view::npos) return std::nullopt;
-  const std::string copy(text);
-  char* end = nullptr;
-  const double number = std::strtod(copy.c_str(), &end);
-  if (end != copy.c_str() + copy.size() || !std::isfinite(number)) return std::nullopt;
-  return Value(number);
-}
-
-Value scalar(const YAML::Node& node) {
-  const std::string& text = node.Scalar();
-  if (node.Tag() == "!" || node.Tag() == "tag:yaml.org,2002:str") return Value(text);  // quoted
-  if (text == "true" || text == "True" || text == "TRUE") return Value(true);
-  if (text == "false" || text == "False" || text == "FALSE") return Value(false);
-  if (text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL")
-    return Value();
-  if (auto number = integer(text)) return *number;
-  if (auto number = real(text)) return *number;
-  return Value(text);
-}
-
-Error at_line(const YAML::Node& node, const char* what) {
+Error at_line(const YAML::Node& node, const std::string& what) {
   return {Code::kInvalid, "YAML: line " + std::to_string(node.Mark().line + 1) + ": " + what};
 }
 
 bool is_merge_key(const YAML::Node& key) { return key.Scalar() == "<<" && key.Tag() != "!"; }
+
+Result<Value> scalar(const YAML::Node& node) {
+  auto value = scalar_value(node.Tag(), node.Scalar());
+  if (!value.ok()) return at_line(node, value.error().what());
+  return value;
+}
 
 // What the value of a merge key has goes over what `to` has so far; of a list its first map wins.
 Status merge(const YAML::Node& key, const Value& from, Value& to) {
@@ -113,7 +69,9 @@ Result<Value> convert(const YAML::Node& node, std::size_t depth, Budget& budget)
           TRY_OK(merge(member.first, value, out));
           continue;
         }
-        out.set(member.first.Scalar(), std::move(value));
+        auto key = scalar_key(member.first.Tag(), member.first.Scalar());
+        if (!key.ok()) return at_line(member.first, key.error().what());
+        out.set(*key, std::move(value));
       }
       return out;
     }

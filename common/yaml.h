@@ -1,7 +1,7 @@
-// YAML to json::Value, as Kubernetes reads manifests: YAML 1.1 scalars (0644 is octal, unquoted
-// true/false/null and numbers are typed, everything quoted is a string), "---" between documents,
-// empty documents skipped, last of duplicate keys wins, and what "<<" brings counts as if it stood
-// there: kubectl's reader lets it win over keys before it, too. JSON is YAML, too. Wraps yaml-cpp.
+// YAML to json::Value, as Kubernetes reads manifests: YAML 1.1 scalars (yaml_scalar.h; everything
+// quoted is a string), "---" between documents, empty documents skipped, last of duplicate keys
+// wins, and what "<<" brings counts as if it stood there: kubectl's reader lets it win over keys
+// before it, too. JSON is YAML, too. Wraps yaml-cpp.
 #pragma once
 
 #include "common/json.h"

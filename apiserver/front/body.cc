@@ -12,10 +12,24 @@ std::string media_type(const std::string& content_type) {
   return type;
 }
 
+bool is_json(const std::string& type) {
+  return type.empty() || type == "application/json" || type.ends_with("+json");
+}
+
 }  // namespace
 
 bool is_protobuf(const Request& request) {
   return media_type(request.content_type) == "application/vnd.kubernetes.protobuf";
+}
+
+std::optional<std::string> field_written_twice(const Request& request) {
+  if (request.param("fieldValidation") != "Strict" || request.body.empty()) return std::nullopt;
+  if (!is_json(media_type(request.content_type))) return std::nullopt;
+  json::Limits limits;
+  limits.refuses_duplicates = true;
+  const auto parsed = json::parse(request.body, limits);
+  if (parsed.ok()) return std::nullopt;
+  return "strict decoding error: " + parsed.error().what();
 }
 
 kube::Answer<json::Value> read_body(const Request& request) {
@@ -32,8 +46,7 @@ kube::Answer<json::Value> read_body(const Request& request) {
     if (!decoded.ok()) return kube::api_error::unsupported_media_type({"application/json"});
     return std::move(decoded).value();
   }
-  const bool json_type = type.empty() || type == "application/json" || type.ends_with("+json");
-  if (!json_type)
+  if (!is_json(type))
     return kube::api_error::unsupported_media_type({"application/json", "application/yaml"});
   auto parsed = json::parse(request.body);
   if (!parsed.ok())

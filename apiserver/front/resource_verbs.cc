@@ -253,6 +253,8 @@ Answer<Reply> Router::watch(const Request& request, const Place& place) {
 Answer<Reply> Router::create(const Request& request, const Place& place) {
   if (place.name.empty() && place.info->type.namespaced && place.ns.empty()) return not_allowed();
   TRY(Value body, read_body(request));
+  if (const auto why = field_written_twice(request))
+    return kube::api_error::undecodable(place.info->type, *why);
   TRY(const kube::WriteOptions options, write_options(request, place.subresource, "CreateOptions"));
   if (!place.name.empty()) {
     TRY(body, kube::with_name(std::move(body), place.name));
@@ -263,6 +265,8 @@ Answer<Reply> Router::create(const Request& request, const Place& place) {
 
 Answer<Reply> Router::replace(const Request& request, const Place& place) {
   TRY(const Value body, read_body(request));
+  if (const auto why = field_written_twice(request))
+    return kube::api_error::undecodable(place.info->type, *why);
   TRY(const kube::WriteOptions options, write_options(request, place.subresource, "UpdateOptions"));
   TRY(const kube::Written done,
       server_.update(place.info->type, {place.ns, place.name}, body, options));
@@ -272,6 +276,9 @@ Answer<Reply> Router::replace(const Request& request, const Place& place) {
 Answer<Reply> Router::patch(const Request& request, const Place& place) {
   TRY(const kube::PatchType type, patch_type(request, place.info->custom));
   TRY(const Value body, read_body(request));
+  if (const auto why = field_written_twice(request))
+    return kube::api_error::invalid({}, "",
+                                    {kube::field::invalid("patch", json::dump(body), *why)});
   TRY(const kube::WriteOptions options,
       write_options(request, place.subresource, "PatchOptions", type == kube::PatchType::kApply));
   TRY(const kube::Written done,

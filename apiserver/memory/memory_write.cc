@@ -49,8 +49,10 @@ ApiError needs_version(ResourceType type, const std::string& name) {
 
 // A patch may not give an object another name, or none.
 std::optional<ApiError> other_name(const Value& patched, const std::string& name) {
-  const Value& found = patched["metadata"]["name"];
-  const bool has_place = patched["metadata"].is_object();  // else who looks at the shape says it
+  const Value& meta = patched["metadata"];
+  const Value& found = meta["name"];
+  // What is no object is told by who looks at the shape.
+  const bool has_place = meta.is_object() || (patched.is_object() && meta.is_null());
   if (!has_place || found == Value(name) || (!found.is_null() && !found.is_string()))
     return std::nullopt;
   if (found.string_view_or("").empty())

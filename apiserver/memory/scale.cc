@@ -38,7 +38,10 @@ const char* go_type(const Value& value) {
 
 std::string go_text(const Value& value) {
   if (value.is_string()) return value.string_or("");
-  if (!value.is_array()) return json::dump(value);
+  if (!value.is_array()) {
+    const std::string text = json::dump(value);
+    return value.is_number() && text.ends_with(".0") ? text.substr(0, text.size() - 2) : text;
+  }
   std::string text;
   for (const Value& item : value.items()) text += (text.empty() ? "" : " ") + go_text(item);
   return "[" + text + "]";

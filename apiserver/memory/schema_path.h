@@ -1,5 +1,8 @@
-// Private to schema*.cc: paths as the API writes them, and what a resource's root always has.
+// Private to schema*.cc and whole_floats.cc: paths as the API writes them, what a resource's root
+// always has, and what an update left as it was.
 #pragma once
+
+#include "common/json.h"
 
 #include <string>
 #include <string_view>
@@ -14,6 +17,11 @@ inline std::string index(const std::string& path, std::size_t i) {
 }
 inline bool is_root_member(std::string_view key) {
   return key == "apiVersion" || key == "kind" || key == "metadata";
+}
+// Copies share their content, which is all that is looked at.
+inline bool is_shared(const json::Value& value, const json::Value& before) {
+  if (value.is_object()) return before.is_object() && &value.members() == &before.members();
+  return value.is_array() && before.is_array() && &value.items() == &before.items();
 }
 
 }  // namespace rubato::kube::schema

@@ -106,12 +106,6 @@ Value bound_for(const Value& value, const Value& bound) {
   return value.is_int() ? Value(static_cast<std::int64_t>(bound.double_or(0))) : bound;
 }
 
-// What an update left as it was: copies of it share their content, which is all that is looked at.
-bool is_shared(const Value& value, const Value& before) {
-  if (value.is_object()) return before.is_object() && &value.members() == &before.members();
-  return value.is_array() && before.is_array() && &value.items() == &before.items();
-}
-
 class Walker {
  public:
   std::vector<FieldError> errors;
@@ -148,6 +142,8 @@ class Walker {
     }
     const std::string type = schema["type"].string_or("");
     if (type.empty() || has_type(value, type)) return true;
+    // The real server looks at no list where a text of some format stands.
+    if (type == "string" && schema.has("format") && value.is_array()) return true;
     // With a format the real server names that, and the format of what it got.
     const std::string format = schema["format"].string_or("");
     const bool by_format = !format.empty() && !value.is_string() && !value.is_array();

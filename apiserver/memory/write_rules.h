@@ -60,8 +60,8 @@ class WriteRules {
   void set_new_meta(const ResourceInfo& info, json::Value& object);
   // An address that no stored Service has; empty when there is none.
   std::string next_cluster_ip();
-  void schema_errors(const ResourceInfo& info, const json::Value& old_object,
-                     const json::Value& object, std::vector<FieldError>& errors) const;
+  void schema_errors(const ResourceInfo& info, const json::Value& old_object, json::Value& object,
+                     std::vector<FieldError>& errors) const;
 
   const Registry& registry_;
   const ObjectStore& store_;

@@ -98,6 +98,42 @@ TEST_P(Malformed, MetadataIsRefused) {
     expect_refused(create(kWidget, body), body);
 }
 
+TEST_P(Malformed, MetadataIsNotTakenAway) {
+  make(kWidget, widget("a"));
+  for (const auto& [kind, body] :
+       {std::pair(PatchType::kMerge, R"({"metadata":null})"),
+        std::pair(PatchType::kJson, R"([{"op":"replace","path":"/metadata","value":null}])")}) {
+    const auto patched = client().patch(kWidget, key("a"), kind, parsed(body));
+    ASSERT_FALSE(patched.ok()) << body;
+    EXPECT_EQ(said(patched.error()),
+              "invalid BadRequest: the name of the object (a based on URL) was undeterminable: "
+              "name must be provided");
+  }
+}
+
+// Indexes of JSON patches: wider than RFC 6901.
+TEST_P(Malformed, IndexesMayCountFromTheEnd) {
+  const auto tags_after = [&](const std::string& operation) -> std::string {
+    WriteOptions dry;
+    dry.dry_run = true;
+    const auto done = client().patch(kWidget, key("a"), PatchType::kJson,
+                                     parsed(("[" + operation + "]").c_str()), dry);
+    return done.ok() ? json::dump((*done)["spec"]["tags"]) : "refused";
+  };
+  Value object = widget("a");
+  object.at("spec").set("tags", Value::array({"a", "b"}));
+  make(kWidget, object);
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"op":"add","path":"/spec/tags/-1","value":"c"})", R"(["a","b","c"])"},
+      {R"({"op":"add","path":"/spec/tags/-3","value":"c"})", R"(["c","a","b"])"},
+      {R"({"op":"add","path":"/spec/tags/-4","value":"c"})", "refused"},
+      {R"({"op":"add","path":"/spec/tags/01","value":"c"})", R"(["a","c","b"])"},
+      {R"({"op":"remove","path":"/spec/tags/-1"})", R"(["a"])"},
+      {R"({"op":"remove","path":"/spec/tags/-3"})", "refused"},
+      {R"({"op":"replace","path":"/spec/tags/-1","value":"c"})", R"(["a","c"])"}};
+  for (const auto& [operation, tags] : cases) EXPECT_EQ(tags_after(operation), tags) << operation;
+}
+
 TEST_P(Malformed, PatchesAreRefused) {
   struct Case {
     PatchType kind;

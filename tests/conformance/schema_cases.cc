@@ -118,6 +118,31 @@ TEST_P(Schema, TypesMustFit) {
             "string: \"integer\"");
 }
 
+TEST_P(Schema, WholeNumbersMayComeAsFloats) {
+  EXPECT_EQ(refusal(R"({"step": 7.0})"),
+            "spec.step: Invalid value: 7: spec.step in body should be a multiple of 5");
+  EXPECT_EQ(refusal(R"({"replicas": 5.0})"),
+            ".spec.replicas: Invalid value: 0: .spec.replicas accessor error: 5 is of the type "
+            "float64, expected int64");
+  const Value made = make(kWidget, with(R"({"step": 10.0, "port": 80.0})"));
+  EXPECT_EQ(made["spec"]["step"], Value(10));
+  EXPECT_EQ(made["spec"]["port"], Value(80));
+  // The same number, but a change of the spec.
+  const auto again =
+      client().patch(kWidget, key("a"), PatchType::kMerge, parsed(R"({"spec":{"step":10.0}})"));
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ((*again)["spec"]["step"], Value(10));
+  EXPECT_EQ((*again)["metadata"]["generation"], Value(2));
+}
+
+// Nothing looks at a list where a text of some format stands.
+TEST_P(Schema, AListMayStandForADate) {
+  EXPECT_EQ(refusal(R"({"at": []})"), "accepted");
+  EXPECT_EQ(refusal(R"({"at": [1]})"), "accepted");
+  EXPECT_EQ(refusal(R"({"at": {}})"),
+            "spec.at: Invalid value: \"\": spec.at in body must be of type date-time: \"\"");
+}
+
 TEST_P(Schema, StringsHaveRules) {
   EXPECT_EQ(refusal(R"({"image": ""})"),
             "spec.image: Invalid value: \"\": spec.image in body should be at least 1 chars long");

@@ -51,9 +51,10 @@ class Server:
                 ("namespaces/default/" if namespaced else "") + crd["spec"]["names"]["plural"])
 
     def send(self, verb, path, body, content_type="application/json"):
-        """Returns (HTTP code, decoded body)."""
+        """Of a value, or of JSON text. Returns (HTTP code, decoded body)."""
+        text = body if isinstance(body, str) else json.dumps(body)
         request = urllib.request.Request(
-            f"{self.plane.url}/apis/rubato.dev/v1alpha1/{path}", json.dumps(body).encode(),
+            f"{self.plane.url}/apis/rubato.dev/v1alpha1/{path}", text.encode(),
             {"Content-Type": content_type}, method=verb)
         try:
             with urllib.request.urlopen(request, context=self.tls, timeout=30) as answer:
@@ -137,10 +138,18 @@ def test_the_example_is_accepted_and_shows_its_columns(server):
     assert plane.get("tj", "gpt-kjv")["spec"]["gpus"]["max"] == 3
 
 
+def test_a_field_written_twice_is_refused(server):
+    """tests/unit/apiserver/front has the same of ours."""
+    twice = json.dumps(BOOK["good"]["TrainingJob"]).replace('"min": 2', '"min": 1, "min": 2')
+    code, answer = server.send("POST", server.plurals["TrainingJob"] + "?dryRun=All&fieldValidation=Strict", twice)
+    assert code == 400 and 'duplicate field "spec.gpus.min"' in answer["message"], answer
+
+
 # ---- random manifests: both servers must say the same ----
 
 # Values that fields may take: good ones, ones at a bound, and ones beyond.
 CHOICES = {
+    "metadata": [None],
     "metadata.name": ["x", "7b", "a.b", "a" * 48, "a" * 49, "Upper", "end-"],
     "spec.gpus.min": [0, 1, 2, 3, 4, 8, 64, "two", None],
     "spec.gpus.max": [-1, 1, 2, 3, 4, 6, 8, 9, 64, 200000, None],
@@ -149,7 +158,8 @@ CHOICES = {
     "spec.accelerators": [{"mix": True}, {"allow": ["A100", "H100"]}, {"allow": [""]}, {}],
     "spec.topology": [{"level": "rack"}, {"mode": "required"}, {"level": "", "mode": "no"}],
     "spec.objective": [{"weight": 0}, {"weight": 2}, {"deadline": "2026-12-01T08:00:00Z"},
-                       {"deadline": "2026-12-01T08:00:00.5+02:00"}, {"deadline": "2026-12-01"}],
+                       {"deadline": "2026-12-01T08:00:00.5+02:00"}, {"deadline": "2026-12-01"}, {"deadline": []},
+                       {"deadline": {}}],
     "spec.runtime": ["builtin", "pytorch", "torchrun", "command", "", None],
     "spec.training": [None],
     "spec.training.model": [None],
@@ -167,14 +177,14 @@ CHOICES = {
                                 {"learningRate": 0}, {"learningRate": 1e-5},
                                 {"schedule": {"minLearningRate": 1}}, {"name": "sgd"}],
     "spec.training.optimizer.schedule.warmupSteps": [-1, 0, 100, 600, 601],
-    "spec.training.stop.steps": [-5, 0, 1, 100, 1000],
+    "spec.training.stop.steps": [-5, 0, 1, 100, 600.0, 1000],
     "spec.training.evaluateEvery": [-1, 0, 100],
     "spec.training.precision": ["f32", "bf16", "int3"],
     "spec.training.parallelism": [{"tensor": 1}, {"tensor": 2}, {"pipeline": "auto"},
                                   {"sharding": "some"}, {"sharding": 0}],
     "spec.training.reduce": ["exact", "fast", "slow"],
     "spec.training.checkpoint": [{"every": 0}, {"path": "/c"}, {"path": "c"}, {"keep": 0}],
-    "spec.parkSeconds": [-1, 0, 10],
+    "spec.parkSeconds": [-1, 0, 10, 10.0, -10.0],
     "spec.preemptible": [False, True, "no", None],
     "spec.minRunSeconds": [-1, 0, 600, 86401],
     "spec.activeDeadlineSeconds": [0, 1, None],

@@ -23,9 +23,11 @@ RATE_WINDOW = "1m"
 NOT_IN_RUN = {
     "controller_runtime_reconcile_timeouts_total", "rest_client_request_retries_total",  # never needed
     "informer_decode_errors_total", "rubato_coordinator_conflicts_total", "rubato_coordinator_refused_total",
-    "rubato_coordinator_checkpoints_skipped_total", "rubato_recomputed_steps_total",
+    "rubato_coordinator_checkpoints_skipped_total",
+    "rubato_recomputed_steps_total",  # JobFlow.StepsThatAreTrainedAgainAreCounted
     "rubato_queue_guaranteed_gpus", "rubato_queue_limit_gpus",  # no queue has quotas there
-    "rubato_restarts_total",  # no worker failed of itself, and pods of lost nodes are counted when they leave
+    # No worker failed of itself, and pods of lost nodes are counted when they leave: JobFlow.ManyQueuesShareOneSeries.
+    "rubato_restarts_total",
     "rubato_metrics_refused_total",
     # Newer than the run; test_live.py sees them, and cluster_series_test.cc the last one.
     "rubato_cluster_unreadable_maintenances",

@@ -2,6 +2,7 @@
 not; each reason is set by the code, and each reason, event and refusal asked for by a test. Python's standard library
 only."""
 
+import ast
 import pathlib
 import re
 import sys
@@ -107,13 +108,39 @@ def unset(constants):
             yield f"no code sets the reason `{word}`"
 
 
-def tests_text():
-    return "\n".join(path.read_text() for path in sorted((ROOT / "tests").rglob("*"))
-                     if path.suffix in (".cc", ".h", ".py") and path != pathlib.Path(__file__).resolve())
+def asking_in_cc(text):
+    """What is asserted: EXPECT_…(…), ASSERT_…(…), and calls of functions that are named for it."""
+    for call in re.finditer(r"\b(?:EXPECT|ASSERT|expect)_\w+\(", text):
+        depth = 1
+        for part in re.finditer(r'"(?:[^"\\]|\\.)*"|[()]', text[call.end():]):
+            depth += {"(": 1, ")": -1}.get(part[0], 0)
+            if depth == 0:
+                yield text[call.start():call.end() + part.end()]
+                break
+
+
+def asking_in_python(text):
+    """assert statements, and calls that wait for something or expect an exception."""
+    lines = text.splitlines(keepends=True)
+    for node in ast.walk(ast.parse(text)):
+        name = getattr(node.func, "attr", getattr(node.func, "id", "")) if isinstance(node, ast.Call) else ""
+        if isinstance(node, ast.Assert) or name.startswith(("wait_", "expect_")) or name == "raises":
+            yield "".join(lines[node.lineno - 1:node.end_lineno])
+
+
+def asking():
+    """The statements of the tests that ask for something. What a test gives in is not among them."""
+    found = []
+    for path in sorted((ROOT / "tests").rglob("*")):
+        if path.suffix in (".cc", ".h"):
+            found += asking_in_cc(path.read_text())
+        elif path.suffix == ".py" and path.parent != pathlib.Path(__file__).resolve().parent:
+            found += asking_in_python(path.read_text())
+    return "\n".join(found)
 
 
 def unasked(kind, words, constant_of, tests):
-    """Words that no test asks for, as a word or by their constant."""
+    """Words that no statement of `tests` asks for, as a word or by their constant."""
     for word in sorted(words):
         constant = constant_of.get(word)
         if f'"{word}"' not in tests and not (constant and re.search(rf"\b{constant}\b", tests)):
@@ -133,6 +160,10 @@ def self_test():
     constant_of = {"Asked": "kAsked", "Unsaid": "kUn"}
     assert list(unasked("events", {"Asked", "Said", "Other", "Unsaid"}, constant_of, tests)) == [
         "no test asks for `Other` (events)", "no test asks for `Unsaid` (events)"]
+    assert list(asking_in_cc('give("A"); EXPECT_EQ(f([] { g(); }), "B)");\n  expect_waits("D",\n {1}); f("E");')) == [
+        'EXPECT_EQ(f([] { g(); }), "B)")', 'expect_waits("D",\n {1})']
+    assert list(asking_in_python('give("A")\nassert said == (\n  "B")\njob.wait_for("C")\n')) == [
+        'assert said == (\n  "B")\n', 'job.wait_for("C")\n']
     assert in_page("## Metrics\n| `x_total` | y |\n## Other\n| `z` | |")["metrics"] == {"x_total"}
 
 
@@ -144,7 +175,7 @@ def main():
     constants = constants_of_reasons()
     names = dict(re.findall(r'char\* (k\w+) = "(\w+)"', "\n".join(sources(["worker"]))))
     constant_of = {word: constant for constant, word in (constants | names).items()}
-    tests = tests_text()
+    tests = asking()
     wrong = [*differences(code, in_page(page)),
              *uncounted(page, (ROOT / "operator/control/job_flow.cc").read_text(), constants),
              *unset(constants)]

@@ -93,6 +93,31 @@ TEST(JsonPatch, AppliesEachOperation) {
   }
 }
 
+// Asked of kube-apiserver: tests/conformance has the same.
+TEST(JsonPatch, TakesIndexesAsTheApiServerDoes) {
+  const struct {
+    const char* operation;
+    const char* result;
+  } cases[] = {{R"({"op":"add","path":"/-1","value":9})", "[1,2,9]"},
+               {R"({"op":"add","path":"/-2","value":9})", "[1,9,2]"},
+               {R"({"op":"add","path":"/-3","value":9})", "[9,1,2]"},
+               {R"({"op":"add","path":"/-0","value":9})", "[9,1,2]"},
+               {R"({"op":"add","path":"/01","value":9})", "[1,9,2]"},
+               {R"({"op":"add","path":"/+1","value":9})", "[1,9,2]"},
+               {R"({"op":"remove","path":"/-1"})", "[1]"},
+               {R"({"op":"remove","path":"/-2"})", "[2]"},
+               {R"({"op":"replace","path":"/-1","value":9})", "[1,9]"},
+               {R"({"op":"replace","path":"/+1","value":9})", "[1,9]"},
+               {R"({"op":"copy","from":"/-1","path":"/0"})", "[2,1,2]"},
+               {R"({"op":"move","from":"/-1","path":"/0"})", "[2,1]"}};
+  for (const auto& c : cases) {
+    Value target = value_of("[1,2]");
+    EXPECT_TRUE(json_patch(target, value_of(("[" + std::string(c.operation) + "]").c_str())).ok())
+        << c.operation;
+    EXPECT_EQ(dump(target), c.result) << c.operation;
+  }
+}
+
 TEST(JsonPatch, AFaultLeavesTheTargetAsItWas) {
   const struct {
     const char* patch;
@@ -101,7 +126,10 @@ TEST(JsonPatch, AFaultLeavesTheTargetAsItWas) {
       {R"({"op":"add"})", Code::kInvalid},
       {R"([{"op":"add","path":"/a/b/c","value":1}])", Code::kInvalid},
       {R"([{"op":"add","path":"/list/3","value":1}])", Code::kInvalid},
-      {R"([{"op":"add","path":"/list/01","value":1}])", Code::kInvalid},
+      {R"([{"op":"add","path":"/list/-4","value":1}])", Code::kInvalid},
+      {R"([{"op":"replace","path":"/list/-3","value":1}])", Code::kInvalid},
+      {R"([{"op":"remove","path":"/list/-"}])", Code::kInvalid},
+      {R"([{"op":"add","path":"/list/+-1","value":1}])", Code::kInvalid},
       {R"([{"op":"add","path":"/n/x","value":1}])", Code::kInvalid},
       {R"([{"op":"add","path":"/x"}])", Code::kInvalid},
       {R"([{"op":"add","path":"x","value":1}])", Code::kInvalid},

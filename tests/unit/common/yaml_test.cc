@@ -1,5 +1,7 @@
 #include "common/yaml.h"
 
+#include <fstream>
+
 #include <gtest/gtest.h>
 
 namespace rubato {
@@ -13,7 +15,28 @@ std::string as_json(const char* text) {
 TEST(Yaml, TypesScalarsAsKubernetesDoes) {
   EXPECT_EQ(as_json("a: 1\nb: '1'\nc: true\nd: \"true\"\ne: 0644\nf: 1.5\ng: ~\nh: 08x\ni: -3"),
             R"({"a":1,"b":"1","c":true,"d":"true","e":420,"f":1.5,"g":null,"h":"08x","i":-3})");
-  EXPECT_EQ(as_json("v: 1.0.0\nq: 500m\nr: 1e3"), R"({"v":"1.0.0","q":"500m","r":1000.0})");
+  EXPECT_EQ(as_json("v: 1.0.0\nq: 500m\nr: 1e3"), R"({"v":"1.0.0","q":"500m","r":1000})");
+}
+
+// tests/integration/test_yaml.py asks kubectl for the same.
+TEST(Yaml, ReadsEachScalarAsKubectlDoes) {
+  std::ifstream file("tests/data/yaml_scalars.txt");
+  int cases = 0;
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("#")) continue;
+    ++cases;
+    const std::size_t tab = line.find('\t');
+    ASSERT_NE(tab, std::string::npos) << line;
+    const auto ours = yaml::parse(line.substr(0, tab));
+    if (line.substr(tab + 1) == "refused") {
+      EXPECT_FALSE(ours.ok()) << line;
+      continue;
+    }
+    ASSERT_TRUE(ours.ok()) << line << ": " << ours.error().what();
+    // kubectl's numbers pass through JSON once more: that decides which are integers.
+    EXPECT_EQ(*ours, json::parse(line.substr(tab + 1)).value()) << line;
+  }
+  EXPECT_GT(cases, 100);
 }
 
 TEST(Yaml, ReadsJsonListsAndSeveralDocuments) {

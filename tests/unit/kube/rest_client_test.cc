@@ -368,7 +368,7 @@ TEST_F(Rest, ASlowReaderStopsTheServer) {
     connection.write(rest);
   });
   const auto client = connect(plain(server));
-  auto watch = client->watch(types::kPod, "", {});
+  auto watch = client->watch(types::kPod, "", {.timeout = 10min});  // its text is its end
   ASSERT_TRUE(watch.ok());
   ASSERT_TRUE((*watch)->next(executor.now() + kLong).ok());  // reads one buffer
   const MonoTime limit = executor.now() + kLong;

@@ -99,6 +99,28 @@ TEST_F(RouterTest, OptionsOfWritesAreChecked) {
   }
 }
 
+// test_bad_manifests.py has the same of the real server.
+TEST_F(RouterTest, AFieldWrittenTwiceIsRefusedWhereTheRequestIsStrict) {
+  make_config_map("a");
+  const std::string a = std::string(kConfigMaps) + "/a";
+  const char* const object =
+      R"({"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","name":"a"}})";
+  const char* const patch = R"({"data":{"k":"1","k":"2"}})";
+  const char* const merge = "application/merge-patch+json";
+  for (const char* lax : {"", "?fieldValidation=Warn", "?fieldValidation=Ignore"}) {
+    EXPECT_EQ(send("PUT", a + lax, object).status, 200) << lax;
+    EXPECT_EQ(send("PATCH", a + lax, patch, merge).status, 200) << lax;
+  }
+  const std::string strict = "?fieldValidation=Strict";
+  const Response put = send("PUT", a + strict, object);
+  EXPECT_EQ(put.status, 400);
+  EXPECT_NE(put.body.find("strict decoding error: JSON: metadata has \\\"name\\\" twice"),
+            std::string::npos)
+      << put.body;
+  EXPECT_EQ(send("POST", kConfigMaps + strict, object).status, 400);
+  EXPECT_EQ(send("PATCH", a + strict, patch, merge).status, 422);
+}
+
 TEST_F(RouterTest, ATokenContinuesTheListThatItIsOf) {
   for (const char* name : {"a", "b", "c"}) make_config_map(name);
   const json::Value first =
