@@ -5,6 +5,7 @@ import os
 import pathlib
 import signal
 import sys
+from importlib import util
 
 from cluster import wait_quickly
 from cluster_fixtures import CHANGE_S, cluster, plane_and_cluster  # noqa: F401
@@ -90,6 +91,23 @@ def test_torchruns_command_is_understood_and_failures_are_told(cluster):
     assert [line["step"] for line in job.lines()] == list(range(5))
     about = job.lines()[0]["variables"]
     assert (about["WORLD_SIZE"], about["LOCAL_WORLD_SIZE"], about["GROUP_WORLD_SIZE"]) == ("2", "2", "1")
+
+
+def test_a_script_of_hugging_face_runs_as_it_is(cluster):
+    """One that the package accelerate ships for torchrun, from where it is installed: its ranks compare the gradients
+    that they add up, and fail where they differ. Killed, it starts again, and ends."""
+    cluster.add_node(slots=2)
+    script = pathlib.Path(util.find_spec("accelerate").origin).parent / "test_utils/scripts/test_sync.py"
+    torchrun = str(pathlib.Path(sys.executable).parent / "torchrun")
+    job = cluster.apply(ScriptJob("accelerate", gpus=(2, 2), env={"ACCELERATE_USE_CPU": "true"}, command=[
+        torchrun, "--nproc_per_node=1", "--nnodes=2", str(script)]))
+    job.wait_state("Running", CHANGE_S)
+    wait_quickly(lambda: len(job.interpreters()) == 2, START_S, "its processes")
+    os.kill(next(iter(job.interpreters().values()))[0], signal.SIGKILL)
+    job.wait(lambda o: o["status"].get("restarts", {}).get("count") == 1, CHANGE_S, "the charge")
+    job.wait_state("Complete", START_S)
+    said = "".join(path.read_text(errors="replace") for path in job.log_files().values())
+    assert "Test `accumulate` gradient accumulation" in said and "generation 2: rank 1 of 2" in said
 
 
 def test_any_program_runs_as_a_gang(cluster):

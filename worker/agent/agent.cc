@@ -48,6 +48,7 @@ struct Agent::Impl {
   Duration heartbeat = 250ms;  // guarded by mutex
 
   std::optional<MonoTime> leave_by;   // SIGTERM was handled
+  std::optional<MonoTime> stop_at;    // programs that run then are told to end
   std::optional<MonoTime> end_by;     // a Shutdown was obeyed
   std::optional<MonoTime> retire_by;  // a worker has retired: the others do, too
   std::uint64_t heartbeats = 0;
@@ -147,6 +148,7 @@ struct Agent::Impl {
         next_heartbeat = executor.now() + heartbeat;
       }
       start_due_workers();
+      if (stop_at && executor.now() >= *stop_at) stop_programs();
       status = end_status();
     }
     link.stop();
@@ -161,6 +163,7 @@ struct Agent::Impl {
       if (slot.start_at && !is_ending()) deadline = std::min(deadline, *slot.start_at);
     }
     if (leave_by) deadline = std::min(deadline, *leave_by);
+    if (stop_at) deadline = std::min(deadline, *stop_at);
     if (end_by) deadline = std::min(deadline, *end_by);
     if (const auto& end = tell_by ? tell_by : retire_by) deadline = std::min(deadline, *end);
     const bool announced = leave_by.has_value();
@@ -179,7 +182,10 @@ struct Agent::Impl {
   }
 
   void announce_leave() {
-    if (!leave_by) leave_by = executor.now() + config.grace;
+    if (!leave_by) {
+      leave_by = executor.now() + config.grace;
+      if (config.runs_program) stop_at = executor.now() + config.grace / 2;
+    }
     wire::AgentMessage message;
     const auto left = std::chrono::duration_cast<std::chrono::seconds>(*leave_by - executor.now());
     message.mutable_leaving()->set_grace_seconds(
@@ -315,6 +321,18 @@ struct Agent::Impl {
     for (std::uint32_t i = 0; i < slots.size(); ++i) {
       if (slots[i].alive) (void)host.send(i, command);
     }
+  }
+
+  // Who leads has not had them ended, or is not reached: half of the time that is left is theirs.
+  void stop_programs() {
+    stop_at.reset();
+    wire::WorkerCommand stop;
+    stop.mutable_request()->set_stop(true);
+    stop.mutable_request()->set_reason("its pod is told to go");
+    const std::string command = stop.SerializeAsString();
+    for (std::uint32_t i = 0; i < slots.size(); ++i)
+      if (slots[i].alive && slots[i].standing.phase() == wire::WORKER_TRAINING)
+        (void)host.send(i, command);
   }
 
   bool is_current(const wire::WorkerId& id) const {

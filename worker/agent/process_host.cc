@@ -103,6 +103,7 @@ int start_program(std::vector<std::string>& command, Worker& worker, int link) {
   sigaddset(&defaults, SIGTERM);
   sigaddset(&defaults, SIGINT);
   sigaddset(&defaults, SIGPIPE);
+  sigaddset(&defaults, SIGCHLD);
   posix_spawnattr_setsigmask(&attributes, &none);
   posix_spawnattr_setsigdefault(&attributes, &defaults);
   posix_spawnattr_setpgroup(&attributes, 0);  // a new one
@@ -224,7 +225,9 @@ struct ProcessHost::Impl {
 };
 
 ProcessHost::ProcessHost(Executor& executor, std::vector<std::string> command)
-    : impl_(std::make_unique<Impl>(executor, std::move(command))) {}
+    : impl_(std::make_unique<Impl>(executor, std::move(command))) {
+  ::signal(SIGCHLD, SIG_DFL);  // where it is ignored, the kernel reaps what is to be asked for here
+}
 
 ProcessHost::~ProcessHost() {
   impl_->reaper.request_stop();

@@ -18,7 +18,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
-#include <thread>
 
 namespace rubato::worker {
 namespace {
@@ -45,16 +44,20 @@ int run(const WorkerEnvironment& environment) {
   WorkerProcess process(parts_of(environment, executor, files, std::move(network).value(),
                                  [&](const std::string& event) { agent.send(event); }));
   std::atomic<bool> agent_gone{false};
-  std::thread control([&] {
+  auto control = executor.try_spawn("control", [&](std::stop_token) {
     agent.run([&](const std::string& body) { process.command(body); }, [&] { process.beat(); },
               kBeat);
     agent_gone.store(true);
     process.leave("the agent is gone");
   });
+  if (!control.ok()) {  // the agent starts another worker
+    LOG_ERROR("worker", "{}", control.error().to_string());
+    return 1;
+  }
   const int lost = process.run();
   const int status = agent_gone.load() ? 1 : 0;
   agent.stop();
-  control.join();
+  control->join();
   if (lost != 0) std::_Exit(lost);  // giving memory back to such a device may never end
   return status;
 }

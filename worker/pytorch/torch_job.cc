@@ -34,7 +34,7 @@ Result<std::unique_ptr<TorchJob>> TorchJob::start(const std::string& training) {
     environment.host = "127.0.0.1";
     environment.device = device_of_environment();
     job->process_ = std::make_unique<WorkerProcess>(job->parts(environment, make_lone_network()));
-    job->run([raw = job.get()] { raw->train_alone(); });
+    TRY_OK(job->run([raw = job.get()] { raw->train_alone(); }));
     return job;
   }
   TRY(const WorkerEnvironment environment, read_worker_environment());
@@ -43,12 +43,12 @@ Result<std::unique_ptr<TorchJob>> TorchJob::start(const std::string& training) {
           FD_CLOEXEC);  // programs that the script starts have it not
   job->agent_ = std::make_unique<AgentLink>(environment.agent_fd);
   job->process_ = std::make_unique<WorkerProcess>(job->parts(environment, std::move(network)));
-  job->run([raw = job.get()] {
+  TRY_OK(job->run([raw = job.get()] {
     raw->agent_->run([raw](const std::string& body) { raw->process_->command(body); },
                      [raw] { raw->process_->beat(); }, kBeat);
     raw->agent_gone_.store(true);
     raw->process_->leave("the agent is gone");
-  });
+  }));
   return job;
 }
 
@@ -102,9 +102,9 @@ void TorchJob::tell(const std::string& text) {
   agent_->send(event.SerializeAsString());
 }
 
-void TorchJob::run(std::function<void()> control) {
-  control_ = std::thread(std::move(control));
-  steps_ = std::thread([this] {
+// The steps first: where the other thread cannot be had, the destructor ends them.
+Status TorchJob::run(std::function<void()> control) {
+  TRY(steps_, executor_.try_spawn("steps", [this](std::stop_token) {
     process_->run();
     {
       const std::lock_guard lock(mutex_);
@@ -114,7 +114,10 @@ void TorchJob::run(std::function<void()> control) {
     const std::string failure = alone_ ? alone_->failure() : "";
     const char* why = agent_gone_.load() ? "the agent is gone" : "Retired";
     queue_.end(is_finished_.load() && failure.empty(), failure.empty() ? why : failure);
-  });
+  }));
+  TRY(control_, executor_.try_spawn(
+                    "control", [control = std::move(control)](std::stop_token) { control(); }));
+  return ok();
 }
 
 void TorchJob::train_alone() {
@@ -146,10 +149,10 @@ void TorchJob::stop(const std::string& failure) {
   if (agent_ && is_finished_.load() && failure.empty()) await_end_of_job();
   queue_.stop();
   if (process_) process_->leave("the script has ended");
-  if (steps_.joinable()) steps_.join();
+  steps_.join();
   if (agent_ && !failure.empty()) tell(failure);  // the last word
   if (agent_) agent_->stop();
-  if (control_.joinable()) control_.join();
+  control_.join();
 }
 
 void TorchJob::on_exit_of_process(int status, void* job) {

@@ -18,7 +18,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 
 #include <sys/types.h>
 
@@ -28,6 +27,7 @@ class TorchJob {
  public:
   // `training`: JSON of spec.training, for a job that trains alone; empty in a pod, where the
   // agent's orders bring it. kInvalid: what is missing, or there where it must not be.
+  // kUnavailable: the system gives no threads now.
   static Result<std::unique_ptr<TorchJob>> start(const std::string& training);
   ~TorchJob();  // stop()
   // See RequestQueue.
@@ -45,7 +45,7 @@ class TorchJob {
  private:
   TorchJob() = default;
   WorkerParts parts(const WorkerEnvironment& environment, std::unique_ptr<LinkNetwork> network);
-  void run(std::function<void()> control);
+  Status run(std::function<void()> control);
   void hear(const std::string& event);
   void tell(const std::string& failure);
   void train_alone();
@@ -68,8 +68,8 @@ class TorchJob {
   std::atomic<bool> has_left_{false};  // the script, after the last step
   std::string failure_at_exit_;
   pid_t process_at_exit_ = 0;  // whose exit() counts: a forked child has the handler, too
-  std::thread control_;
-  std::thread steps_;
+  Task control_;
+  Task steps_;
 };
 
 }  // namespace rubato::worker

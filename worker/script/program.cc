@@ -4,6 +4,7 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "worker/script/launch.h"
+#include "worker/script/process_table.h"
 #include "worker/script/spare_source.h"
 
 #include <array>
@@ -11,15 +12,12 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <sstream>
 #include <utility>
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -34,6 +32,8 @@ constexpr const char* kOwnDescriptor = "RUBATO_AGENT_FD";
 constexpr const char* kThreads = "OMP_NUM_THREADS";
 constexpr const char* kSpareDescriptor = "RUBATO_SPARE_FD";
 constexpr int kSpareFd = 3;
+constexpr int kEndLooks = 5000;     // for a program that was killed to be gone: one a millisecond
+constexpr int kSpareLooks = 1000;   // the same of a spare
 constexpr int kSparesLostMost = 2;  // then there is no torch, or no memory for two
 
 std::string value_of(const std::map<std::string, std::string>& variables, const char* name) {
@@ -70,8 +70,23 @@ std::vector<std::string> merged(const std::map<std::string, std::string>& variab
   if (line > kSpareFd) ::dup2(line, kSpareFd);
   ::execvpe(arguments[0], arguments, variables);
   const int error = errno;
+  ::signal(SIGPIPE, SIG_IGN);  // nobody may listen any more
   [[maybe_unused]] const auto told = ::write(tell, &error, sizeof error);
   ::_exit(127);
+}
+
+// The errno that a child tells when it could not become the program; 0: it has, or it is still
+// about to: reading a program from a mount that is gone never ends.
+int error_of_start(int told) {
+  pollfd waits{told, POLLIN, 0};
+  int ready = 0;
+  while ((ready = ::poll(&waits, 1, static_cast<int>(kExecMost / 1ms))) < 0 && errno == EINTR) {
+  }
+  int error = 0;
+  if (ready > 0)
+    while (::read(told, &error, sizeof error) < 0 && errno == EINTR) {
+    }
+  return error;
 }
 
 // In a process group of its own; `line` is its descriptor kSpareFd, -1: nothing; `output` its
@@ -91,11 +106,7 @@ Result<int> spawn(std::vector<std::string> words,
   const pid_t pid = ::fork();
   if (pid == 0) become(arguments.data(), environment.data(), parent, tell, line, output);
   ::close(tell);
-  int error = pid < 0 ? errno : 0;
-  if (pid >= 0) {
-    while (::read(ends[0], &error, sizeof error) < 0 && errno == EINTR) {
-    }
-  }
+  const int error = pid < 0 ? errno : error_of_start(ends[0]);
   ::close(ends[0]);
   if (error == 0) {
     ::setpgid(pid, pid);  // whoever of us comes first
@@ -103,33 +114,6 @@ Result<int> spawn(std::vector<std::string> words,
   }
   if (pid >= 0) ::waitpid(pid, nullptr, 0);
   return Error(Code::kNotFound, fmt::format("starting {}: {}", words[0], std::strerror(error)));
-}
-
-struct Process {
-  pid_t pid = -1;
-  pid_t parent = -1;
-  pid_t group = -1;
-  bool is_zombie = false;
-};
-
-// All that this process sees.
-std::vector<Process> processes() {
-  std::vector<Process> all;
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
-    Process process{.pid = std::atoi(entry.path().filename().c_str())};
-    if (process.pid <= 0) continue;
-    std::ifstream in(entry.path() / "stat");
-    const std::string text{std::istreambuf_iterator<char>(in), {}};
-    const std::size_t name_end = text.rfind(')');  // a name may have spaces and brackets
-    if (name_end == std::string::npos) continue;   // it is gone
-    std::istringstream rest(text.substr(name_end + 1));
-    char state = 0;
-    if (!(rest >> state >> process.parent >> process.group)) continue;
-    process.is_zombie = state == 'Z' || state == 'X';
-    all.push_back(process);
-  }
-  return all;
 }
 
 }  // namespace
@@ -140,12 +124,15 @@ std::string to_text(const ProgramEnd& end) {
                      end.signal == SIGKILL ? "; out of memory, perhaps" : "");
 }
 
-PosixProgram::PosixProgram(ProgressLog* log) : log_(log) { ::prctl(PR_SET_CHILD_SUBREAPER, 1); }
+PosixProgram::PosixProgram(ProgressLog* log) : log_(log) {
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  ::signal(SIGCHLD, SIG_DFL);  // where it is ignored, the kernel reaps what is to be asked for here
+}
 
 PosixProgram::~PosixProgram() {
   end_spare();
   signal(SIGKILL);
-  while (pid_ >= 0 && !take_end()) ::usleep(1000);
+  for (int i = 0; i < kEndLooks && pid_ >= 0 && !take_end(); ++i) ::usleep(1000);
 }
 
 Status PosixProgram::start(const std::vector<std::string>& command,
@@ -211,10 +198,16 @@ bool PosixProgram::has_spare() {
   return false;
 }
 
+// One in an uninterruptible sleep, on a mount that is gone, is reaped when it ends.
 void PosixProgram::end_spare() {
   if (spare_.pid < 0) return;
   ::kill(-spare_.pid, SIGKILL);
-  ::waitpid(spare_.pid, nullptr, 0);
+  int reaped = 0;
+  for (int i = 0; i < kSpareLooks && reaped == 0; ++i) {
+    if (i > 0) ::usleep(1000);
+    reaped = ::waitpid(spare_.pid, nullptr, WNOHANG);
+  }
+  if (reaped == 0) spares_ending_.insert(spare_.pid);
   ::close(spare_.line);
   spare_ = {};
 }
@@ -254,6 +247,7 @@ void PosixProgram::reap_orphans() {
     if (::waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) != 0) return;
     if (ended.si_pid <= 0 || ended.si_pid == pid_) return;
     if (ended.si_pid != spare_.pid) {
+      spares_ending_.erase(ended.si_pid);
       ::waitpid(ended.si_pid, nullptr, 0);
     } else if (spare_.is_ready) {
       end_spare();
@@ -270,14 +264,16 @@ bool PosixProgram::leaves_some() {
   bool has_group = false;
   std::vector<pid_t> others;  // in sessions or groups of their own, and children of ours
   const pid_t self = ::getpid();
-  for (const Process& process : processes()) {
-    const bool is_ours = process.parent == self && process.group != spare_.pid;
+  for (const ProcessEntry& process : process_table()) {
+    const bool is_ours = process.parent == self && process.group != spare_.pid &&
+                         process.pid != spare_.pid && !spares_ending_.contains(process.group) &&
+                         !spares_ending_.contains(process.pid);
     if (process.pid == pid_) continue;
     if (process.is_zombie) {
-      if (is_ours && process.pid != spare_.pid) ::waitpid(process.pid, nullptr, WNOHANG);
+      if (is_ours) ::waitpid(process.pid, nullptr, WNOHANG);
     } else if (process.group == pid_) {
       has_group = true;
-    } else if (is_ours && process.pid != spare_.pid) {
+    } else if (is_ours) {
       others.push_back(process.pid);
     }
   }

@@ -9,11 +9,13 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 namespace rubato::worker {
 
+constexpr auto kExecMost = 1s;  // beyond, a program counts as started; that it was not, ends it
 constexpr auto kSpareReadyMost = 2min;  // from its start; beyond, it hangs, or is no interpreter
 
 struct ProgramEnd {
@@ -83,7 +85,8 @@ class PosixProgram : public Program {
   int pid_ = -1;          // of its first process, and of its group
   bool is_told_ = false;  // to end, and not killed
   Spare spare_;
-  int spares_lost_ = 0;  // before they were used
+  std::set<int> spares_ending_;  // killed, and not gone yet
+  int spares_lost_ = 0;          // before they were used
 };
 
 // A TCP port that nobody else of this machine gets while this lives. Nobody answers there: who

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -170,7 +171,11 @@ Result<std::unique_ptr<ProgressLog>> ProgressLog::open(ProgressPattern pattern, 
   auto impl = std::make_unique<Impl>(std::move(pattern), std::move(file), out);
   if (::pipe2(impl->ends.data(), O_CLOEXEC) != 0 || ::pipe2(impl->stop.data(), O_CLOEXEC) != 0)
     return Error(Code::kUnavailable, fmt::format("pipe: {}", std::strerror(errno)));
-  impl->thread = std::thread([raw = impl.get()] { raw->run(); });
+  try {
+    impl->thread = std::thread([raw = impl.get()] { raw->run(); });
+  } catch (const std::system_error& failed) {
+    return Error(Code::kUnavailable, fmt::format("starting a thread: {}", failed.what()));
+  }
   return std::unique_ptr<ProgressLog>(new ProgressLog(std::move(impl)));
 }
 

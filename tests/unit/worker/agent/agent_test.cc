@@ -6,6 +6,7 @@
 #include "common/testing/sim_network.h"
 #include "worker/protocol/wire.pb.h"
 
+#include <algorithm>
 #include <deque>
 
 #include <gtest/gtest.h>
@@ -562,6 +563,30 @@ TEST_F(AgentTest, TermAnnouncesALeaveAndWaitsForItsGrace) {
   ASSERT_TRUE(reaches([&] { return status_.has_value(); }));
   EXPECT_EQ(*status_, 143);
   EXPECT_GE(sim_.now() - began, 10s);
+}
+
+// Nobody who leads is reached: without a word of its agent's the program would be killed at the
+// end.
+TEST_F(AgentTest, AProgramOfAPodThatGoesHasHalfOfItsGraceThoughNobodyLeads) {
+  runs_program_ = true;
+  a_.not_leader = "op-x:1";
+  start(1, {{"op-a", 1}});
+  wire::WorkerEvent runs;
+  runs.mutable_standing()->set_generation(1);
+  runs.mutable_standing()->set_phase(wire::WORKER_TRAINING);
+  host_->say(0, 1, runs);
+  sim_.run_until([] { return false; }, 1s);
+  const MonoTime began = sim_.now();
+  agent_->terminate();
+  const auto is_told = [&] {
+    return std::ranges::any_of(host_->commands, [](const auto& c) { return c.request().stop(); });
+  };
+  ASSERT_TRUE(reaches(is_told));
+  EXPECT_GE(sim_.now() - began, 4500ms) << "who leads may know better";
+  EXPECT_LE(sim_.now() - began, 5500ms);
+  EXPECT_FALSE(status_.has_value());
+  ASSERT_TRUE(reaches([&] { return status_.has_value(); }));
+  EXPECT_EQ(*status_, 143);
 }
 
 // One that was to be started again when the pod was told to go: the agent waits for the end of the

@@ -4,6 +4,7 @@
 #include "tests/unit/worker/script/eventually.h"
 #include "worker/agent/error_output.h"
 
+#include <array>
 #include <atomic>
 #include <csignal>
 #include <cstdio>
@@ -11,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -179,6 +181,35 @@ TEST(ProcessHost, AWorkerMayWriteMoreThanIsRemembered) {
   EXPECT_EQ(wait_for(host, executor).last_words, std::string(kLastWordsBytes, 'x') + " …");
   EXPECT_EQ(::testing::internal::GetCapturedStderr().size(), 3'000'000u);
   std::filesystem::remove(path);
+}
+
+TEST(ProcessHost, TheEndOfAWorkerIsSeenWhereSIGCHLDWasIgnored) {
+  const auto before = ::signal(SIGCHLD, SIG_IGN);
+  ThreadExecutor executor;
+  ProcessHost host(executor, {"sh", "-c", "exit 3"});
+  ASSERT_TRUE(host.spawn(0, 1).ok());
+  EXPECT_EQ(wait_for(host, executor).exit_code, 3);
+  ::signal(SIGCHLD, before);
+}
+
+// Who reads the pod's log has stopped, and its pipe is full.
+TEST(ErrorOutput, AnOutputThatNobodyReadsHoldsNoEndUp) {
+  std::array<int, 2> log{};
+  ASSERT_EQ(::pipe2(log.data(), O_CLOEXEC), 0);
+  ::fcntl(log[1], F_SETFL, O_NONBLOCK);
+  const std::string piece(4096, 'x');
+  while (::write(log[1], piece.data(), piece.size()) > 0) continue;
+  ::fcntl(log[1], F_SETFL, 0);
+  ThreadExecutor executor;
+  auto output = ErrorOutput::open(executor, "errors", log[1]);
+  ASSERT_TRUE(output.ok());
+  const std::string said = piece + "\nValueError: wrong\n";
+  ASSERT_EQ(::write((*output)->write_end(), said.data(), said.size()),
+            static_cast<ssize_t>(said.size()));
+  (*output)->forget_write_end();
+  EXPECT_EQ((*output)->finish(), "ValueError: wrong");
+  EXPECT_EQ(::fcntl(log[1], F_GETFL) & O_NONBLOCK, 0) << "of others who write there";
+  for (const int fd : log) ::close(fd);
 }
 
 TEST(LastWords, ATracebackEndsWithItsException) {

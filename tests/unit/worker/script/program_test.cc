@@ -11,6 +11,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace rubato::worker {
@@ -114,6 +115,33 @@ TEST(PosixProgram, ItsOrphansAreReapedWhileItRuns) {
     return ::kill(pid, 0) != 0;
   }));
   ::unlink(file.c_str());
+}
+
+// As where it lies on a mount that is gone: who opens a file with a lease waits for its holder.
+TEST(PosixProgram, OneThatCannotBeReadYetHoldsNothingUp) {
+  const std::string file = testing::TempDir() + "leased-" + std::to_string(::getpid());
+  ::unlink(file.c_str());
+  std::ofstream(file) << "#!/bin/sh\nexit 3\n";
+  ASSERT_EQ(::chmod(file.c_str(), 0755), 0);
+  const auto before = ::signal(SIGIO, SIG_IGN);  // somebody wants to read it
+  const int lease = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  ASSERT_EQ(::fcntl(lease, F_SETLEASE, F_WRLCK), 0);
+  PosixProgram program;
+  ASSERT_TRUE(program.start({file}, {}).ok());
+  EXPECT_FALSE(program.take_end().has_value());
+  ::fcntl(lease, F_SETLEASE, F_UNLCK);
+  EXPECT_EQ(end_of(program).exit_code, 3);
+  ::close(lease);
+  ::signal(SIGIO, before);
+  ::unlink(file.c_str());
+}
+
+TEST(PosixProgram, ItsEndIsSeenWhereSIGCHLDWasIgnored) {
+  const auto before = ::signal(SIGCHLD, SIG_IGN);
+  PosixProgram program;
+  ASSERT_TRUE(program.start({"sh", "-c", "exit 3"}, {}).ok());
+  EXPECT_EQ(end_of(program).exit_code, 3);
+  ::signal(SIGCHLD, before);
 }
 
 // A program shares its output with the next one.
