@@ -26,6 +26,10 @@ set(RUBATO_PRECOMPILED <algorithm> <array> <atomic> <charconv> <chrono> <cmath> 
   <cstring> <deque> <functional> <iterator> <limits> <list> <map> <memory> <mutex> <numeric> <optional>
   <ostream> <set> <span> <stop_token> <string> <string_view> <unordered_map> <utility> <variant>
   <vector> <fmt/format.h>)
+# Not CLI11, which defines objects: all that use the header would compile their code (4 s each).
+if(CMAKE_BUILD_TYPE STREQUAL "Quick")
+  list(APPEND RUBATO_PRECOMPILED <filesystem> <fstream> <iostream> <queue> <ranges> <sstream> <thread> <tuple> <unordered_set>)
+endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   find_package(fmt REQUIRED)
   set(precompiled ${CMAKE_BINARY_DIR}/precompiled.cc)
@@ -60,6 +64,11 @@ endfunction()
 function(rubato_program name)
   cmake_parse_arguments(ARG "" "" "SOURCES;USES;WRAPS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
+  if(CMAKE_BUILD_TYPE STREQUAL "Quick")  # compiled as libraries are, programs can use what is precompiled for those
+    set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(${name} PRIVATE -fPIC)
+    rubato_precompile(${name} rubato_precompiled)
+  endif()
   target_link_libraries(${name} PRIVATE ${ARG_USES} ${ARG_WRAPS} Threads::Threads)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 endfunction()

@@ -48,7 +48,7 @@ def test_each_pod_has_gpus_of_its_own(node):
     node.run("none", 0)
     assert node.said("none") == "PCI_BUS_ID"
     node.run("more", 1)  # the API server's books are wrong, say: it waits
-    wait_until(lambda: "waits for 1 GPUs: 0 of 3 are free" in node.status("more").get("message", ""), LIMIT_S,
+    wait_until(lambda: "waits for 1 GPU: 0 of 3 free" in node.status("more").get("message", ""), LIMIT_S,
                "the pod to wait")
     node.delete("two")
     assert node.said("more") in ("GPU-0 PCI_BUS_ID cuda", "GPU-1 PCI_BUS_ID cuda")
@@ -66,7 +66,7 @@ def test_a_node_that_is_started_anew_gives_no_gpu_twice(node):
         node.run("after", 2)
         assert node.said("after").startswith("GPU-0,GPU-1 ")
         node.run("more", 1)
-        wait_until(lambda: "waits for 1 GPUs: 0 of 3" in node.status("more").get("message", ""), LIMIT_S, "it to wait")
+        wait_until(lambda: "waits for 1 GPU: 0 of 3" in node.status("more").get("message", ""), LIMIT_S, "it to wait")
     assert node.said("more").startswith("GPU-2 ")
 
 

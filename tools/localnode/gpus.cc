@@ -1,5 +1,7 @@
 #include "tools/localnode/gpus.h"
 
+#include "common/words.h"
+
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
@@ -201,10 +203,10 @@ Result<GpuLease> GpuPool::take(std::size_t count) const {
     lease.descriptors_.push_back(descriptor);
   }
   if (lease.gpus_.size() < count)
-    return Error(Code::kExhausted, "waits for " + std::to_string(count) +
-                                       " GPUs: " + std::to_string(lease.gpus_.size()) + " of " +
+    return Error(Code::kExhausted, "waits for " + counted(count, "GPU") + ": " +
+                                       std::to_string(lease.gpus_.size()) + " of " +
                                        std::to_string(gpus_.size()) +
-                                       " are free, processes of other pods use the rest");
+                                       " free, processes of other pods use the rest");
   return lease;
 }
 

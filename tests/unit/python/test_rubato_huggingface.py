@@ -423,8 +423,9 @@ def test_a_stream_is_refused_as_everywhere(tmp_path):
 )
 def test_what_it_does_not_do_is_named(tmp_path, more, word):
     trainer = RubatoTrainer(model=gpt2(), args=arguments(tmp_path, **more), train_dataset=Text(), eval_dataset=Text())
-    with pytest.raises(rubato.Refused, match=word):
+    with pytest.raises(rubato.Refused, match=word) as refused:
         trainer.train()
+    assert refused.value.reason == "UnsupportedTrainer"
 
 
 class Steps(RubatoTrainer):

@@ -128,6 +128,16 @@ def test_what_the_body_does_wrong_to_the_state_is_told_to_the_engine():
     assert engine.failure["reason"] == "StateChanged", "the first word holds"
 
 
+def test_a_dataset_of_another_length_is_told_to_the_engine(monkeypatch):
+    job, engine = job_of(alone(TRAINING, STEPS))
+    next(job)
+    monkeypatch.setattr(Sequences, "__len__", lambda self: 10_000)
+    with pytest.raises(rubato.Refused, match="samples at the start and has 10000 now") as refused:
+        next(job)
+    assert refused.value.reason == "DatasetChanged"
+    assert (engine.replies[-1]["reason"], engine.replies[-1]["scope"]) == ("DatasetChanged", "job")
+
+
 @pytest.mark.parametrize("optimizer", ["lr=None", "no lr"])
 def test_an_optimizer_may_have_no_learning_rate(optimizer):
     job, engine = job_of(alone(TRAINING, STEPS), build=build_with(*OPTIMIZERS[optimizer]))

@@ -1,6 +1,8 @@
 // On made-up trees of device nodes and of the driver's files.
 #include "tools/localnode/gpus.h"
 
+#include "tests/sentences.h"
+
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -116,7 +118,9 @@ TEST_F(GpusTest, NoneIsGivenTwice) {
   EXPECT_EQ(another_node.take(2).error().code(), Code::kExhausted);
   GpuLease second = another_node.take(1).value();
   EXPECT_EQ(minors_of(second.gpus()), "2");
-  EXPECT_EQ(mine.take(1).error().code(), Code::kExhausted);
+  const Error full = mine.take(1).error();
+  EXPECT_EQ(full.code(), Code::kExhausted);
+  EXPECT_EQ(wrong_number(full.what()), "") << full.what();
   first = GpuLease();
   EXPECT_EQ(minors_of(mine.take(2).value().gpus()), "0,1");
   EXPECT_EQ(mine.take(4).error().code(), Code::kInvalid);
